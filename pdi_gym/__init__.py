@@ -1,0 +1,6 @@
+"""pdi-gym: Gymnasium environments with ergodic constraints and time-sharing agents."""
+
+from pdi_gym._version import __version__
+from pdi_gym.problem import Problem
+
+__all__ = ["Problem", "__version__"]

@@ -1,0 +1,52 @@
+"""Forward marginals, the clean-sample estimate, and the two reverse kernels."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from pdi_gym.schedules import Schedule
+
+
+def forward(z_0: Tensor, tau: int, schedule: Schedule, noise: Tensor) -> Tensor:
+    """A draw of the forward marginal: α_τ z_0 + σ_τ ε."""
+    return schedule.alpha[tau] * z_0 + schedule.sigma[tau] * noise
+
+
+def floored_alpha(schedule: Schedule, tau: int, alpha_min: float) -> float:
+    """max(α_τ, α_min), the divisor of Tweedie's formula and of the Monte-Carlo candidates."""
+    return max(float(schedule.alpha[tau]), alpha_min)
+
+
+def tweedie(z: Tensor, score: Tensor, tau: int, schedule: Schedule, alpha_min: float = 0.0) -> Tensor:
+    """Posterior mean of the clean sample, (z + σ² s) / max(α, α_min).
+
+    The paper's Algorithm 2 prints a minus sign in line 7; its own proofs use the plus.
+    """
+    sigma = float(schedule.sigma[tau])
+    return (z + sigma**2 * score) / floored_alpha(schedule, tau, alpha_min)
+
+
+def posterior_step(z: Tensor, clean: Tensor, tau: int, schedule: Schedule, noise: Tensor) -> Tensor:
+    """DDPM's q(z_{τ-1} | z_τ, ẑ_0) with ẑ_0 = `clean`; the last step returns `clean` itself.
+
+    It treats the clean estimate as certain, which shrinks the sampled variance by O(1/T).
+    """
+    a, b = float(schedule.a[tau]), float(schedule.b[tau])
+    var, var_next = float(schedule.sigma[tau]) ** 2, float(schedule.sigma[tau - 1]) ** 2
+    if tau == 1:
+        return clean.clone()
+    mean = (float(schedule.alpha[tau - 1]) * b * clean + a**0.5 * var_next * z) / var
+    return mean + (b * var_next / var) ** 0.5 * noise
+
+
+def ancestral_step(z: Tensor, clean: Tensor, tau: int, schedule: Schedule, noise: Tensor) -> Tensor:
+    """The paper's (PDI-P): (z + b s)/√a + √b ε, with s = (α ẑ_0 − z)/σ² rebuilt from `clean`.
+
+    Rebuilding the score lets the projection and the α floor of the estimate act on the sample.
+    """
+    a, b, sigma = (float(v[tau]) for v in (schedule.a, schedule.b, schedule.sigma))
+    score = (float(schedule.alpha[tau]) * clean - z) / sigma**2
+    return (z + b * score) / a**0.5 + b**0.5 * noise
+
+
+KERNELS = {"posterior": posterior_step, "ancestral": ancestral_step}

@@ -1,0 +1,171 @@
+"""The one abstraction: *minimise E f0(x, ξ) subject to E f(x, ξ) ≤ 0, x in X*.
+
+One sign convention everywhere: f0 is minimised, f ≤ 0 is feasible. A problem knows nothing of
+diffusion time, temperature or noise; samplers, environments and metrics all call the same
+`objective` and `constraints`, so they cannot disagree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@runtime_checkable
+class Problem(Protocol):
+    """A decision problem whose constraints hold on average.
+
+    Subclass it and give `latent_dim`, `n_constraints`, `objective` and `constraints`; every other
+    member has a default that suits an unbounded, noiseless problem whose latent *is* its decision.
+
+    Shapes: latents z and decisions x are (..., d) with any leading sample axes; realisations ξ
+    have their draws on the first axis; multipliers λ broadcast against (..., m).
+    """
+
+    latent_dim: int
+    n_constraints: int
+    bound: float = math.inf
+    """Half-width of the latent box: candidates outside [-bound, bound] are clipped to it."""
+    tolerance: float = 0.0
+    """A constraint counts as feasible while its average residual is at most this."""
+    exact: bool = True
+    """Whether `objective(x)` and `constraints(x)` without ξ are the true expectations, so that
+    `evaluate` may average over the policy's atoms instead of drawing slots."""
+    graph: Any = None
+    """Node and edge features for a network, or None."""
+
+    def objective(self, x: Tensor, xi: Tensor | None = None) -> Tensor:
+        """f0 averaged over the draws in ξ: (..., d) → (...,)."""
+        ...
+
+    def constraints(self, x: Tensor, xi: Tensor | None = None) -> Tensor:
+        """f averaged over the draws in ξ, ≤ 0 is feasible: (..., d) → (..., m)."""
+        ...
+
+    def decode(self, z: Tensor) -> Tensor:
+        """Latent → decision in the problem's own units."""
+        return z
+
+    def encode(self, x: Tensor) -> Tensor:
+        """Decision → latent, the inverse of `decode`."""
+        return x
+
+    def project(self, z: Tensor) -> Tensor:
+        """The nearest valid latent."""
+        return z.clamp(-self.bound, self.bound)
+
+    def draw(self, n: int, generator: torch.Generator) -> Tensor | None:
+        """n independent realisations ξ, draws on the first axis; None where nothing is random."""
+        return None
+
+    def path(self, horizon: int, generator: torch.Generator) -> Iterator[Tensor | None]:
+        """The realisations of `horizon` consecutive slots, in chunks along the first axis."""
+        chunk = 50
+        for start in range(0, horizon, chunk):
+            yield self.draw(min(chunk, horizon - start), generator)
+
+    def slot(self, x: Tensor, xi: Tensor | None) -> tuple[Tensor, Tensor]:
+        """f0 and f of row b of x (B, d) under its own realisation ξ[b]: (B,) and (B, m)."""
+        if xi is None:
+            return self.objective(x), self.constraints(x)
+        pairs = [(x[b], xi[b : b + 1]) for b in range(len(x))]
+        return (
+            torch.stack([self.objective(*p) for p in pairs]),
+            torch.stack([self.constraints(*p) for p in pairs]),
+        )
+
+    def lagrangian_grad(
+        self, z: Tensor, lam: Tensor, xi: Tensor | None = None, objective_weight: float = 1.0
+    ) -> tuple[Tensor, Tensor]:
+        """Value (...,) and latent gradient (..., d) of w·f0 + λᵀf at z; w = 0 leaves λᵀf alone."""
+        return autograd_lagrangian_grad(self, z, lam, xi, objective_weight)
+
+    @property
+    def constraint_names(self) -> tuple[str, ...]:
+        return tuple(f"constraint {j}" for j in range(self.n_constraints))
+
+    @property
+    def constraint_limits(self) -> np.ndarray:
+        """The right-hand sides, in the units in which a user thinks of them; (m,)."""
+        return np.zeros(self.n_constraints, dtype=np.float32)
+
+    def metrics(self, x: Tensor, weights: Tensor, residuals: Tensor) -> dict[str, float]:
+        """The problem's own figures of merit beside the ones that `evaluate` always gives.
+
+        x (n, d) and weights (n,) are the policy's atoms; residuals (trials, m) its ergodic
+        residual in each trial.
+        """
+        return {}
+
+
+def lagrangian(
+    problem: Problem, x: Tensor, lam: Tensor, xi: Tensor | None = None, objective_weight: float = 1.0
+) -> Tensor:
+    """w·f0(x) + λᵀf(x): the point-wise Lagrangian, (..., d) → (...,)."""
+    value = (lam * problem.constraints(x, xi)).sum(-1)
+    if objective_weight != 0.0:
+        value = value + objective_weight * problem.objective(x, xi)
+    return value
+
+
+def autograd_lagrangian_grad(
+    problem: Problem, z: Tensor, lam: Tensor, xi: Tensor | None = None, objective_weight: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """`Problem.lagrangian_grad` by automatic differentiation: right for every problem, not fast."""
+    with torch.enable_grad():
+        z = z.detach().requires_grad_(True)
+        value = lagrangian(problem, problem.decode(z), lam, xi, objective_weight)
+        (grad,) = torch.autograd.grad(value.sum(), z)
+    return value.detach(), grad
+
+
+class AutogradProblem:
+    """Any problem with its analytic gradient replaced by autograd: the slow twin of a benchmark."""
+
+    def __init__(self, problem: Problem):
+        self._problem = problem
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._problem, name)
+
+    def lagrangian_grad(
+        self, z: Tensor, lam: Tensor, xi: Tensor | None = None, objective_weight: float = 1.0
+    ) -> tuple[Tensor, Tensor]:
+        return autograd_lagrangian_grad(self._problem, z, lam, xi, objective_weight)
+
+
+def check_problem(problem: Problem) -> None:
+    """Refuse, before any work, an object that does not fit the protocol; say what is wrong."""
+    name = type(problem).__name__
+    for attribute in ("latent_dim", "n_constraints"):
+        value = getattr(problem, attribute, None)
+        if not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name}.{attribute} must be an int ≥ 1, got {value!r}")
+    missing = [m for m in _MEMBERS if not hasattr(problem, m)]
+    if missing:
+        raise TypeError(
+            f"{name} lacks {', '.join(missing)}: subclass pdi_gym.Problem to inherit the defaults"
+        )
+    generator = torch.Generator().manual_seed(0)
+    xi = problem.draw(2, generator)
+    x = problem.decode(problem.project(torch.zeros(3, problem.latent_dim)))
+    shapes = {
+        "objective": (problem.objective(x, xi), (3,)),
+        "constraints": (problem.constraints(x, xi), (3, problem.n_constraints)),
+    }
+    for method, (value, shape) in shapes.items():
+        if tuple(value.shape) != shape:
+            raise ValueError(
+                f"{name}.{method} must map decisions {tuple(x.shape)} to {shape}, got {tuple(value.shape)}"
+            )
+
+
+_MEMBERS = tuple(
+    "bound tolerance exact graph objective constraints decode encode project draw path slot "
+    "lagrangian_grad constraint_names constraint_limits metrics".split()
+)

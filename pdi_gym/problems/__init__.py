@@ -1,0 +1,5 @@
+"""The problems that ship with pdi-gym; each accepts a user's own data."""
+
+from pdi_gym.problems.mixture import MixtureOfGaussians
+
+__all__ = ["MixtureOfGaussians"]

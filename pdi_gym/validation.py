@@ -1,0 +1,67 @@
+"""Input checks whose messages name the argument, the value and the fix."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def check_int(name: str, value: Any, minimum: int) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < minimum:
+        raise ValueError(f"{name} must be a whole number ≥ {minimum}, got {value!r}")
+    return int(value)
+
+
+def check_number(
+    name: str, value: Any, minimum: float = -math.inf, *, above: bool = False, allow_inf: bool = False
+) -> float:
+    """A finite number ≥ minimum, or > minimum with `above`."""
+    bound = f"{'>' if above else '≥'} {minimum:g}"
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a number {bound}, got {value!r}") from None
+    finite = math.isfinite(number) or (allow_inf and number == math.inf)
+    if not finite or number < minimum or (above and number == minimum):
+        raise ValueError(f"{name} must be a finite number {bound}, got {value!r}")
+    return number
+
+
+def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:
+    choices = list(choices)
+    if value not in choices:
+        raise ValueError(
+            f"{name} must be one of {', '.join(choices)}; got {value!r}{suggest(value, choices)}"
+        )
+    return str(value)
+
+
+def check_tensor(name: str, value: Any, shape: tuple[int | None, ...]) -> Tensor:
+    """A finite float32 tensor of that shape; None in the shape admits any length."""
+    wanted = "(" + ", ".join("any" if s is None else str(s) for s in shape) + ")"
+    try:
+        tensor = torch.as_tensor(value, dtype=torch.float32)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(
+            f"{name} must be an array of numbers of shape {wanted}, got {type(value).__name__}"
+        ) from None
+    if tensor.ndim != len(shape) or any(s not in (None, n) for s, n in zip(shape, tensor.shape, strict=True)):
+        raise ValueError(f"{name} must have shape {wanted}, got {tuple(tensor.shape)}")
+    bad = ~torch.isfinite(tensor)
+    if bad.any():
+        where = tuple(int(i) for i in bad.nonzero()[0])
+        raise ValueError(
+            f"{name} must be finite, got {tensor[where].item()} at index {where}: drop or fill it"
+        )
+    return tensor
+
+
+def suggest(value: Any, choices: Iterable[str]) -> str:
+    """' — did you mean …?' for the closest names, or nothing."""
+    close = difflib.get_close_matches(str(value), list(choices), n=3, cutoff=0.5)
+    return f" — did you mean {' or '.join(close)}?" if close else ""
