@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from torch import Tensor
 
 from pdi_gym.schedules import Schedule
@@ -35,8 +37,8 @@ def posterior_step(z: Tensor, clean: Tensor, tau: int, schedule: Schedule, noise
     var, var_next = float(schedule.sigma[tau]) ** 2, float(schedule.sigma[tau - 1]) ** 2
     if tau == 1:
         return clean.clone()
-    mean = (float(schedule.alpha[tau - 1]) * b * clean + a**0.5 * var_next * z) / var
-    return mean + (b * var_next / var) ** 0.5 * noise
+    mean = (float(schedule.alpha[tau - 1]) * b * clean + math.sqrt(a) * var_next * z) / var
+    return mean + math.sqrt(b * var_next / var) * noise
 
 
 def ancestral_step(z: Tensor, clean: Tensor, tau: int, schedule: Schedule, noise: Tensor) -> Tensor:
@@ -46,7 +48,7 @@ def ancestral_step(z: Tensor, clean: Tensor, tau: int, schedule: Schedule, noise
     """
     a, b, sigma = (float(v[tau]) for v in (schedule.a, schedule.b, schedule.sigma))
     score = (float(schedule.alpha[tau]) * clean - z) / sigma**2
-    return (z + b * score) / a**0.5 + b**0.5 * noise
+    return (z + b * score) / math.sqrt(a) + math.sqrt(b) * noise
 
 
 KERNELS = {"posterior": posterior_step, "ancestral": ancestral_step}

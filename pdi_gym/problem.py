@@ -59,6 +59,19 @@ class Problem(Protocol):
         """The nearest valid latent."""
         return z.clamp(-self.bound, self.bound)
 
+    @property
+    def action_scale(self) -> float:
+        """Latent half-width that actions in [-1, 1] span: the box, or ±5 where there is none."""
+        return self.bound if self.bound < math.inf else 5.0
+
+    def to_decision(self, action: Tensor) -> Tensor:
+        """Environment action in [-1, 1]^d → decision."""
+        return self.decode(self.project(self.action_scale * action))
+
+    def to_action(self, x: Tensor) -> Tensor:
+        """Decision → environment action, clipped to [-1, 1]."""
+        return (self.encode(x) / self.action_scale).clamp(-1, 1)
+
     def draw(self, n: int, generator: torch.Generator) -> Tensor | None:
         """n independent realisations ξ, draws on the first axis; None where nothing is random."""
         return None
@@ -165,7 +178,7 @@ def check_problem(problem: Problem) -> None:
             )
 
 
-_MEMBERS = tuple(
-    "bound tolerance exact graph objective constraints decode encode project draw path slot "
-    "lagrangian_grad constraint_names constraint_limits metrics".split()
-)
+_MEMBERS = (
+    "bound", "tolerance", "exact", "graph", "objective", "constraints", "decode", "encode", "project", "draw",
+    "path", "slot", "lagrangian_grad", "constraint_names", "constraint_limits", "metrics",
+)  # fmt: skip

@@ -65,23 +65,25 @@ class MonteCarloScore:
         bound = self.problem.bound
         points = torch.randn((self.n_candidates, *z.shape), generator=generator, dtype=z.dtype)
         points.mul_(sigma).add_(z).div_(scale)
-        inside = (points.abs() <= bound) if bound < float("inf") else None
-        if inside is not None:
+        clipped = None
+        if bound < float("inf") and points.abs().max() > bound:
+            clipped = points.abs() > bound
             points.clamp_(-bound, bound)
         value, grad = self.problem.lagrangian_grad(points, lam, xi)
-        weights = torch.softmax(value / -self.beta, dim=0)
-        if inside is not None:
-            grad = grad * inside
-        self.effective_sample_size = float((1 / (weights**2).sum(0)).mean())
+        # As in the problems: below e⁻⁸⁰ a weight is nothing, and subnormal numbers are slow.
+        weights = torch.softmax((value.amin(0) - value).div_(self.beta).clamp_(min=-80), dim=0)
+        self.effective_sample_size = float((1 / weights.square().sum(0)).mean())
+        if clipped is not None:
+            grad = grad.masked_fill(clipped, 0)
         return (weights.unsqueeze(-1) * grad).sum(0) / (-self.beta * scale)
 
 
 class HasTiltedLaw(Protocol):
-    def tilted(self, lam: Tensor, beta: float) -> "NoisableLaw": ...
+    def tilted(self, lam: Tensor, beta: float) -> NoisableLaw: ...
 
 
 class NoisableLaw(Protocol):
-    def noised(self, alpha: float, sigma: float) -> "NoisableLaw": ...
+    def noised(self, alpha: float, sigma: float) -> NoisableLaw: ...
     def score(self, z: Tensor) -> Tensor: ...
 
 

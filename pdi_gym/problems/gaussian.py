@@ -65,5 +65,5 @@ class GaussianMixtureLaw:
         """(n, d) independent draws; only for a single law (no leading axes)."""
         mode = torch.multinomial(self.weights, n, replacement=True, generator=generator)
         noise = torch.randn((n, self.means.shape[-1]), generator=generator, dtype=self.means.dtype)
-        factor = torch.linalg.cholesky(self.covariances)[mode]
+        factor: Tensor = torch.linalg.cholesky(self.covariances)[mode]
         return self.means[mode] + (factor @ noise.unsqueeze(-1)).squeeze(-1)

@@ -129,12 +129,11 @@ class MixtureOfGaussians(Problem):
         """log(w_k N_k(x)) (..., K) and the whitened points Fᵀx: (..., d) shared, (..., K, d) else."""
         if len(self._factor) == 1:
             white = x @ self._factor[0]
-            square = white.square().sum(-1, keepdim=True) + self._centres.square().sum(-1)
-            square = square - 2 * (white @ self._centres.mT)
-        else:
-            white = torch.einsum("...i,kij->...kj", x, self._factor)
-            square = (white - self._centres).square().sum(-1)
-        return self._log_scale - 0.5 * square, white
+            offset = self._log_scale - 0.5 * self._centres.square().sum(-1)
+            log_terms = (white @ self._centres.mT).add_(offset)
+            return log_terms.sub_(0.5 * white.square().sum(-1, keepdim=True)), white
+        white = torch.einsum("...i,kij->...kj", x, self._factor)
+        return self._log_scale - 0.5 * (white - self._centres).square().sum(-1), white
 
     def objective(self, x: Tensor, xi: Tensor | None = None) -> Tensor:
         return -torch.logsumexp(self._log_terms(x)[0], -1)
@@ -146,16 +145,19 @@ class MixtureOfGaussians(Problem):
         self, z: Tensor, lam: Tensor, xi: Tensor | None = None, objective_weight: float = 1.0
     ) -> tuple[Tensor, Tensor]:
         log_terms, white = self._log_terms(z)
-        share = torch.softmax(log_terms, -1)
+        peak = log_terms.amax(-1, keepdim=True)
+        # Shares below e⁻⁸⁰ are nothing to the gradient, but subnormal numbers would slow it severalfold.
+        share = log_terms.sub_(peak).clamp_(min=-80).exp_()
+        total = share.sum(-1, keepdim=True)
+        log_density = (peak + total.log()).squeeze(-1)
+        share.div_(total)
         if len(self._factor) == 1:
-            grad = (white - share @ self._centres) @ self._factor[0].mT
+            grad = white.sub_(share @ self._centres) @ self._factor[0].mT
         else:
             grad = torch.einsum("...k,...kj,kij->...i", share, white - self._centres, self._factor)
         tilt = lam @ self.A
-        value = (
-            (lam * self.b).sum(-1) - (tilt * z).sum(-1) - objective_weight * torch.logsumexp(log_terms, -1)
-        )
-        return value, objective_weight * grad - tilt
+        value = (lam * self.b).sum(-1) - torch.linalg.vecdot(tilt, z) - objective_weight * log_density
+        return value, grad.mul_(objective_weight) - tilt
 
     def responsibilities(self, x: Tensor) -> Tensor:
         """Posterior probability of each mode, (..., d) → (..., K)."""
@@ -199,8 +201,10 @@ def _precision_factor(covariances: Tensor) -> Tensor:
     if (lowest <= 0).any():
         k = int(lowest.argmin())
         raise ValueError(
-            f"covariances must be positive definite, mode {k} has eigenvalue {lowest[k].item():.3g}: add a ridge"
+            f"covariances must be positive definite, mode {k} has eigenvalue {lowest[k].item():.3g}: "
+            "add a ridge"
         )
     factor = torch.linalg.cholesky(covariances.double())
     eye = torch.eye(factor.shape[-1], dtype=torch.float64).expand_as(factor)
-    return torch.linalg.solve_triangular(factor, eye, upper=False).mT.float().contiguous()
+    inverse: Tensor = torch.linalg.solve_triangular(factor, eye, upper=False)
+    return inverse.mT.float().contiguous()
