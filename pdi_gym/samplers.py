@@ -76,7 +76,8 @@ def pdi(
     n samples in `groups` chains, each with its own λ. A zero dual step freezes λ at `dual_init`
     (a number, or (C, m)); a callable gives η_t. `tweedie_at="next"` is the paper's dual update at
     x_{t+1}, for a second score call a step; `"current"` reuses the step's own estimate.
-    `correct` replaces the clean estimate (projection and guidance methods).
+    `correct` replaces the clean estimate (projection and guidance methods). Problems with exact
+    expectations draw no realisations.
     """
     check_int("n", n, 1), check_int("groups", groups, 1), check_int("n_draws", n_draws, 1)
     if n % groups:
@@ -89,7 +90,7 @@ def pdi(
 
     for t in range(T):
         tau = T - t
-        xi = problem.draw(n_draws, generator)
+        xi = None if problem.exact else problem.draw(n_draws, generator)
         clean = tweedie(z, score(z, tau, lam, xi, generator), tau, schedule, alpha_min)
         clean = problem.project(clean)
         if correct is not None:
@@ -146,7 +147,7 @@ def langevin(
     path = torch.empty(steps, len(z), m)
 
     for t in range(steps):
-        xi = problem.draw(n_draws, generator)
+        xi = None if problem.exact else problem.draw(n_draws, generator)
         _, grad = problem.lagrangian_grad(z, lam, xi)
         noise = torch.randn(z.shape, generator=generator)
         scale = (2 * primal_step) ** 0.5 if t < steps - 1 else 0.0

@@ -41,11 +41,13 @@ def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:
     return str(value)
 
 
-def check_tensor(name: str, value: Any, shape: tuple[int | None, ...]) -> Tensor:
-    """A finite float32 tensor of that shape; None in the shape admits any length."""
+def check_tensor(
+    name: str, value: Any, shape: tuple[int | None, ...], dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """A finite tensor of that shape; None in the shape admits any length."""
     wanted = "(" + ", ".join("any" if s is None else str(s) for s in shape) + ")"
     try:
-        tensor = torch.as_tensor(value, dtype=torch.float32)
+        tensor = torch.as_tensor(value, dtype=dtype)
     except (TypeError, ValueError, RuntimeError):
         raise ValueError(
             f"{name} must be an array of numbers of shape {wanted}, got {type(value).__name__}"

@@ -1,5 +1,6 @@
 """The problems that ship with pdi-gym; each accepts a user's own data."""
 
 from pdi_gym.problems.mixture import MixtureOfGaussians
+from pdi_gym.problems.portfolio import Portfolio
 
-__all__ = ["MixtureOfGaussians"]
+__all__ = ["MixtureOfGaussians", "Portfolio"]
