@@ -1,0 +1,31 @@
+"""Agents that answer a problem with a time-sharing policy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pdi_gym.agents.base import Agent
+from pdi_gym.agents.fixed import Random
+from pdi_gym.agents.pdi import PDI, FrozenLast, FrozenMean, FrozenTail, Unconstrained
+from pdi_gym.agents.pdl import PDL
+from pdi_gym.agents.pdm import PDM
+from pdi_gym.problem import Problem
+from pdi_gym.validation import suggest
+
+__all__ = ["Agent", "list_agents", "make_agent"]
+
+AGENTS: dict[str, type[Agent]] = {
+    cls.name: cls for cls in (PDI, Unconstrained, FrozenLast, FrozenMean, FrozenTail, PDL, PDM, Random)
+}
+
+
+def list_agents(problem: Problem | None = None) -> list[str]:
+    """All agent names, or those that apply to `problem`."""
+    return [name for name, cls in AGENTS.items() if problem is None or cls.applies(problem)]
+
+
+def make_agent(name: str, preset: str = "fast", **options: Any) -> Agent:
+    """The agent of that name; options override the preset of whatever problem it will meet."""
+    if name not in AGENTS:
+        raise ValueError(f"unknown agent {name!r}{suggest(name, AGENTS)}; there are {', '.join(AGENTS)}")
+    return AGENTS[name](preset=preset, **options)

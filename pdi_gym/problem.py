@@ -8,7 +8,7 @@ diffusion time, temperature or noise; samplers, environments and metrics all cal
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -91,6 +91,20 @@ class Problem(Protocol):
             torch.stack([self.objective(*p) for p in pairs]),
             torch.stack([self.constraints(*p) for p in pairs]),
         )
+
+    @classmethod
+    def slot_batch(cls, problems: Sequence[Problem], x: Tensor, xi: Tensor | None) -> tuple[Tensor, Tensor]:
+        """`slot` for row b of x under `problems[b]`; rows that share a problem are one call."""
+        rows: dict[int, list[int]] = {}
+        for b, problem in enumerate(problems):
+            rows.setdefault(id(problem), []).append(b)
+        if len(rows) == 1:
+            return problems[0].slot(x, xi)
+        value = torch.empty(len(x))
+        residuals = torch.empty(len(x), problems[0].n_constraints)
+        for b in rows.values():
+            value[b], residuals[b] = problems[b[0]].slot(x[b], None if xi is None else xi[b])
+        return value, residuals
 
     def lagrangian_grad(
         self, z: Tensor, lam: Tensor, xi: Tensor | None = None, objective_weight: float = 1.0

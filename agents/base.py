@@ -1,0 +1,214 @@
+"""What every agent can do: sample a time-sharing policy, and play it in an environment."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor
+
+from pdi_gym import presets, seeding
+from pdi_gym._version import __version__
+from pdi_gym.policy import TimeSharingPolicy
+from pdi_gym.problem import Problem, check_problem
+from pdi_gym.samplers import Samples, Step
+from pdi_gym.validation import check_choice, check_int
+
+Observer = Callable[[Step], None]
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """An agent that has nothing to set."""
+
+
+class Agent(ABC):
+    """Answers a problem with a time-sharing policy; subclasses write `_sample`.
+
+    Settings come from the preset of the problem's kind, with the given options on top.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    options_type: ClassVar[type[Any]] = NoOptions
+
+    def __init__(self, preset: str = "fast", **options: Any):
+        check_choice("preset", preset, presets.PRESETS)
+        presets.check_overrides(self.name, self.options_type, options)
+        self.preset = preset
+        self.overrides = options
+        self._env: Any = None
+        self._playing: list[_Player | None] = []
+
+    @classmethod
+    def applies(cls, problem: Problem) -> bool:
+        """Whether this agent can answer that problem."""
+        return True
+
+    @abstractmethod
+    def _sample(
+        self, problem: Problem, options: Any, n: int, generator: torch.Generator, callback: Observer | None
+    ) -> TimeSharingPolicy: ...
+
+    def options(self, problem: Problem) -> Any:
+        """The settings used for that problem."""
+        return presets.resolve(self.options_type, problem, self.preset, self.overrides)
+
+    def config(self, problem: Problem) -> dict[str, Any]:
+        """Name, preset and settings as JSON-ready values: what a result file keeps."""
+        return {"agent": self.name, "preset": self.preset, "options": asdict(self.options(problem))}
+
+    def sample(
+        self, problem: Problem, n: int | None = None, seed: int = 0, callback: Observer | None = None
+    ) -> TimeSharingPolicy:
+        """A policy of n decisions (the preset's number when left out), the same for the same seed."""
+        check_problem(problem)
+        if not type(self).applies(problem):
+            raise ValueError(
+                f"{self.name} does not apply to {type(problem).__name__}: see list_agents(problem)"
+            )
+        n = presets.n_policies(problem) if n is None else check_int("n", n, 1)
+        generator = seeding.generator(seed, seeding.POLICY)
+        with torch.no_grad():
+            return self._sample(problem, self.options(problem), n, generator, callback)
+
+    # Playing in an environment.
+
+    def bind(self, env: Any, seed: int = 0) -> Agent:
+        """Attach an environment, vector environment or SB3 VecEnv: `predict` plays its instances."""
+        self._env, self._seed, self._playing = env, seed, []
+        return self
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
+    ) -> tuple[np.ndarray, Any]:
+        """The next slot's action in the environment's units, for one environment or a batch.
+
+        The policy is sampled when an instance is first seen. Atoms are drawn by their weights;
+        `deterministic` plays them in a fixed, seeded round. `state` is passed through.
+        """
+        if self._env is None:
+            raise RuntimeError(f"{self.name}.predict needs an environment: call agent.bind(env) first")
+        problems, batched = _problems_of(self._env)
+        self._playing += [None] * (len(problems) - len(self._playing))
+        actions = []
+        for i, problem in enumerate(problems):
+            player = self._playing[i]
+            if player is None or player.problem is not problem:
+                player = self._playing[i] = self._seat(problem, i)
+            actions.append(player.next(deterministic))
+        return (np.stack(actions) if batched else actions[0]), state
+
+    def _seat(self, problem: Problem, index: int) -> _Player:
+        for other in self._playing:
+            if other is not None and other.problem is problem:
+                return _Player(problem, other.policy, seeding.rng(self._seed, seeding.TRIALS, index))
+        policy = self.sample(problem, seed=self._seed)
+        return _Player(problem, policy, seeding.rng(self._seed, seeding.TRIALS, index))
+
+    # Learning and storage.
+
+    def learn(self, *args: Any, **kwargs: Any) -> Agent:
+        """Training-free agents have nothing to learn and return themselves."""
+        return self
+
+    def save(self, folder: str | Path) -> None:
+        """Write the agent's settings to `folder`/agent.json."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        content = {
+            "version": __version__,
+            "agent": self.name,
+            "preset": self.preset,
+            "options": self.overrides,
+        }
+        temporary = folder / "agent.json.tmp"
+        temporary.write_text(json.dumps(content, indent=1))
+        temporary.replace(folder / "agent.json")
+
+    def load(self, folder: str | Path) -> Agent:
+        """Take over the settings that `save` wrote."""
+        path = Path(folder) / "agent.json"
+        if not path.exists():
+            raise FileNotFoundError(f"{path} does not exist: give the folder that agent.save wrote")
+        content = json.loads(path.read_text())
+        if content.get("agent") != self.name:
+            raise ValueError(
+                f"{path} holds {content.get('agent')!r}, not {self.name!r}: use make_agent of that name"
+            )
+        presets.check_overrides(self.name, self.options_type, content["options"])
+        self.preset, self.overrides = content["preset"], content["options"]
+        return self
+
+
+class _Player:
+    """Plays one policy in one environment."""
+
+    def __init__(self, problem: Problem, policy: TimeSharingPolicy, rng: np.random.Generator):
+        self.problem, self.policy, self.rng = problem, policy, rng
+        self.actions = problem.to_action(torch.as_tensor(policy.actions)).numpy().astype(np.float32)
+        self.round = policy.schedule(max(len(policy), 500), rng, "stratified")
+        self.slot = 0
+
+    def next(self, deterministic: bool) -> np.ndarray:
+        if deterministic:
+            atom = self.round[self.slot % len(self.round)]
+            self.slot += 1
+        else:
+            atom = self.policy.schedule(1, self.rng)[0]
+        return self.actions[atom].copy()
+
+
+def _problems_of(env: Any) -> tuple[list[Problem], bool]:
+    """The current instance of every environment behind `env`, and whether it is a batch."""
+    if isinstance(env, gym.Env):
+        return [env.unwrapped.problem], False
+    target = env.unwrapped if isinstance(env, gym.vector.VectorEnv) else env
+    return list(target.get_attr("problem")), True
+
+
+def to_policy(problem: Problem, samples: Samples, info: dict[str, Any]) -> TimeSharingPolicy:
+    """Decode a sampler's latents into a policy with uniform weights."""
+    return TimeSharingPolicy(
+        actions=problem.decode(samples.z).numpy(),
+        duals=samples.duals.numpy(),
+        mean_duals=samples.mean_duals.numpy(),
+        info=info,
+    )
+
+
+def divisor_at_most(n: int, most: int) -> int:
+    """The largest divisor of n that is at most `most`: how preset groups adapt to any n."""
+    return max(g for g in range(1, min(n, most) + 1) if n % g == 0)
+
+
+class Trace:
+    """A callback that keeps λ, residuals and effective sample size of about `points` steps."""
+
+    def __init__(self, T: int, also: Observer | None = None, points: int = 50):
+        self._steps = set(np.linspace(0, T - 1, min(points, T)).astype(int).tolist())
+        self._also = also
+        self._rows: list[tuple[int, Tensor, Tensor, float]] = []
+
+    def __call__(self, step: Step) -> None:
+        if step.t in self._steps:
+            self._rows.append((step.t, step.lam.mean(0), step.residual.mean(0), step.effective_sample_size))
+        if self._also is not None:
+            self._also(step)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """step (k,), duals (k, m), residuals (k, m) averaged over groups, and ess (k,)."""
+        t, lam, residual, ess = zip(*self._rows, strict=True)
+        return {
+            "step": np.array(t),
+            "duals": torch.stack(lam).numpy(),
+            "residuals": torch.stack(residual).numpy(),
+            "ess": np.array(ess),
+        }

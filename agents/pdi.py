@@ -1,0 +1,156 @@
+"""Primal-dual inference and the samplers that switch a part of it off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pdi_gym.agents.base import Agent, Observer, Trace, divisor_at_most, to_policy
+from pdi_gym.options import DiffusionOptions, TailOptions
+from pdi_gym.policy import TimeSharingPolicy
+from pdi_gym.problem import Problem
+from pdi_gym.samplers import Correction, Samples, pdi
+from pdi_gym.schedules import Schedule, make_schedule
+from pdi_gym.scores import ExactScore, MonteCarloScore, ScoreField
+
+
+class DiffusionAgent(Agent):
+    """Runs `pdi` with the options of a preset."""
+
+    options_type = DiffusionOptions
+
+    def _score(self, problem: Problem, options: DiffusionOptions, schedule: Schedule) -> ScoreField:
+        if options.score == "exact":
+            if not hasattr(problem, "tilted"):
+                raise ValueError(
+                    f"score='exact' needs a closed form, {type(problem).__name__} has none: use 'mc'"
+                )
+            return ExactScore(problem, schedule, options.beta)
+        if options.score == "net":
+            raise ValueError(f"score='net' needs trained weights, {self.name} has none loaded: use 'mc'")
+        return MonteCarloScore(
+            problem, schedule, options.beta, options.n_candidates, options.candidates, options.alpha_min
+        )
+
+    def _groups(self, n: int, groups: int) -> int:
+        return groups if "groups" in self.overrides else divisor_at_most(n, groups)
+
+    def _run(
+        self,
+        problem: Problem,
+        options: DiffusionOptions,
+        n: int,
+        generator: torch.Generator,
+        callback: Observer | None,
+        *,
+        dual_step: float | None = None,
+        dual_init: float | Tensor | None = None,
+        correct: Correction | None = None,
+    ) -> Samples:
+        schedule = make_schedule(options.schedule, options.T)
+        return pdi(
+            problem,
+            self._score(problem, options, schedule),
+            schedule,
+            n=n,
+            generator=generator,
+            groups=self._groups(n, options.groups),
+            dual_step=options.dual_step if dual_step is None else dual_step,
+            dual_init=options.dual_init if dual_init is None else dual_init,
+            dual_max=options.dual_max,
+            dual_decay=options.dual_decay,
+            n_draws=options.n_draws,
+            kernel=options.kernel,
+            alpha_min=options.alpha_min,
+            tweedie_at=options.tweedie,
+            correct=correct,
+            callback=callback,
+        )
+
+
+class PDI(DiffusionAgent):
+    """x denoises by the score of exp(−(f0 + λᵀf)/β) while λ ← [λ + η E f(x̂0)]₊ (Algorithm 2)."""
+
+    name = "pdi-mc"
+    summary = "primal-dual inference with the Monte-Carlo score (Algorithm 2)"
+
+    def _sample(
+        self,
+        problem: Problem,
+        options: DiffusionOptions,
+        n: int,
+        generator: torch.Generator,
+        callback: Observer | None,
+    ) -> TimeSharingPolicy:
+        trace = Trace(options.T, callback)
+        samples = self._run(problem, options, n, generator, trace)
+        return to_policy(problem, samples, {"trace": trace.arrays()})
+
+
+class Unconstrained(DiffusionAgent):
+    """The same sampler with λ = 0: draws from exp(−f0/β) and ignores the constraints."""
+
+    name = "unconstrained"
+    summary = "the diffusion sampler with λ = 0"
+
+    def _sample(
+        self,
+        problem: Problem,
+        options: DiffusionOptions,
+        n: int,
+        generator: torch.Generator,
+        callback: Observer | None,
+    ) -> TimeSharingPolicy:
+        trace = Trace(options.T, callback)
+        samples = self._run(problem, options, n, generator, trace, dual_step=0.0, dual_init=0.0)
+        return to_policy(problem, samples, {"trace": trace.arrays()})
+
+
+class Frozen(DiffusionAgent):
+    """Runs PDI for its multipliers, then samples afresh with λ frozen at a summary of their path."""
+
+    def _freeze(self, samples: Samples, options: Any) -> Tensor:
+        raise NotImplementedError
+
+    def _sample(
+        self, problem: Problem, options: Any, n: int, generator: torch.Generator, callback: Observer | None
+    ) -> TimeSharingPolicy:
+        first = self._run(problem, options, n, generator, None)
+        trace = Trace(options.T, callback)
+        frozen = self._freeze(first, options)
+        samples = self._run(problem, options, n, generator, trace, dual_step=0.0, dual_init=frozen)
+        return to_policy(problem, samples, {"trace": trace.arrays()})
+
+
+class FrozenLast(Frozen):
+    """λ frozen at PDI's last iterate λ_T."""
+
+    name = "frozen-last"
+    summary = "λ really frozen at PDI's last iterate"
+
+    def _freeze(self, samples: Samples, options: Any) -> Tensor:
+        return samples.duals
+
+
+class FrozenMean(Frozen):
+    """λ frozen at PDI's time average λ̄, the point that Theorem 1 speaks of."""
+
+    name = "frozen-mean"
+    summary = "λ really frozen at PDI's time average"
+
+    def _freeze(self, samples: Samples, options: Any) -> Tensor:
+        return samples.mean_duals
+
+
+class FrozenTail(Frozen):
+    """λ frozen at the average of the last `tail` of PDI's path."""
+
+    name = "frozen-tail"
+    summary = "λ really frozen at the average of PDI's last iterates"
+    options_type = TailOptions
+
+    def _freeze(self, samples: Samples, options: Any) -> Tensor:
+        T = len(samples.dual_path)
+        return samples.dual_path[T - max(1, round(options.tail * T)) :].mean(0)

@@ -1,0 +1,263 @@
+"""The shared environment: one slot of a problem whose constraints hold on average."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from pdi_gym import seeding
+from pdi_gym.problem import Problem, check_problem
+from pdi_gym.validation import check_choice, check_int
+
+RESIDUAL_CLIP = 10.0
+"""Observed residuals are clipped to ± this many `residual_scale`s, so that the space is bounded."""
+
+
+class Horizon:
+    """The state of one running horizon: where its slots come from and what has been averaged."""
+
+    def __init__(self, problem: Problem, length: int, generator: torch.Generator):
+        self.problem, self.length, self.slot = problem, length, 0
+        self.residual_sum = np.zeros(problem.n_constraints)
+        self._path: Iterator[torch.Tensor | None] = problem.path(length, generator)
+        self._chunk: torch.Tensor | None = None
+        self._at = self._end = 0
+
+    def next_realisation(self) -> torch.Tensor | None:
+        """ξ of this slot with a leading axis of one, or None where nothing is random."""
+        if self._at >= self._end:
+            self._chunk = next(self._path)
+            self._at, self._end = 0, self.length if self._chunk is None else len(self._chunk)
+        self._at += 1
+        return None if self._chunk is None else self._chunk[self._at - 1 : self._at]
+
+    def record(self, residuals: np.ndarray) -> None:
+        self.residual_sum += residuals
+        self.slot += 1
+
+    @property
+    def ergodic_residuals(self) -> np.ndarray:
+        """Average residual over the slots so far, (m,); zero before the first."""
+        return self.residual_sum / max(self.slot, 1)
+
+
+class ErgodicEnv(gym.Env[Any, np.ndarray]):
+    """Any `Problem` as a Gymnasium environment.
+
+    ## Description
+    Every slot the agent plays one decision x, nature draws one realisation ξ, and the slot earns
+    −f0(x, ξ) and the residuals f(x, ξ). What counts is the *average* over the horizon: a good
+    agent shares time between decisions so that every average residual is ≤ 0.
+
+    ## Action Space
+    `Box(-1, 1, (d,), float32)`, mapped to decisions by the problem (`to_decision`, `to_action`).
+    Actions outside are clipped; NaN is refused.
+
+    ## Observation Space
+    `observation="flat"`: the problem's features, the running average residuals and the elapsed
+    fraction of the horizon in one `Box`. `"dict"`: the same three under the keys `features`,
+    `residuals`, `time`.
+
+    ## Rewards
+    −f0(x, ξ) of this slot. `info["residuals"]` (m,) is signed, ≤ 0 is feasible;
+    `info["ergodic_residuals"]` its running average; `info["cost"]` the mean positive part of this
+    slot's residuals, a surrogate for constrained-RL code and never the metric.
+
+    ## Episode End
+    Truncated after `horizon` slots, never terminated.
+
+    ## Arguments
+    `problem`: the instance to play; `horizon`: slots per episode; `observation`; `render_mode`:
+    `"rgb_array"` or `"ansi"`. `reset(options={"problem": p})` swaps the instance.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array", "ansi"], "render_fps": 10}
+    observations: ClassVar[tuple[str, ...]] = ("flat", "dict")
+
+    def __init__(
+        self,
+        problem: Problem | None = None,
+        horizon: int = 500,
+        observation: str = "flat",
+        render_mode: str | None = None,
+    ):
+        check_int("horizon", horizon, 1)
+        check_choice("observation", observation, self.observations)
+        if render_mode is not None:
+            check_choice("render_mode", render_mode, self.metadata["render_modes"])
+        self.horizon, self.observation, self.render_mode = horizon, observation, render_mode
+        if problem is None:
+            problem = self.make_problem(0)
+        check_problem(problem)
+        self.problem = problem
+        self._state: Horizon | None = None
+        self._history: list[np.ndarray] = []
+        self.action_space = spaces.Box(-1, 1, (problem.latent_dim,), np.float32)
+        self.observation_space = self._make_observation_space()
+
+    # What a registered environment adds.
+
+    n_instances = 1
+
+    def make_problem(self, index: int) -> Problem:
+        """Instance `index` of the environment's split."""
+        raise TypeError("ErgodicEnv needs problem=…, an object that fits pdi_gym.Problem")
+
+    @classmethod
+    def features(cls, problem: Problem) -> np.ndarray:
+        """What an agent may know of the instance, (k,) or (nodes, k), float32 within [-10, 10]."""
+        return np.zeros(0, dtype=np.float32)
+
+    @classmethod
+    def residual_scale(cls, problem: Problem) -> float:
+        """The size of a residual worth noticing: observed residuals are divided by it."""
+        return 1.0
+
+    @classmethod
+    def slot_info(
+        cls, problem: Problem, objective: np.ndarray, residuals: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Extra info of slots, from objective (B,) and residuals (B, m); first axis B."""
+        return {}
+
+    # Gymnasium's interface.
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.problem = self.choose_problem(self.problem, self.np_random, options)
+        stream = seed if seed is not None else int(self.np_random.integers(2**31))
+        self._state = Horizon(self.problem, self.horizon, seeding.generator(stream, seeding.SLOTS))
+        self._history = []
+        return self._observe(), {"ergodic_residuals": self._state.ergodic_residuals.astype(np.float32)}
+
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if self._state is None or self._state.slot >= self.horizon:
+            raise gym.error.ResetNeeded("call reset() before step() and after a truncated horizon")
+        a = check_actions(np.asarray(action, dtype=np.float32)[None], self.action_space.shape)
+        xi = self._state.next_realisation()
+        x = self.problem.to_decision(torch.from_numpy(a))
+        value, f = self.problem.slot(x, xi)
+        objective, residuals = value.numpy().astype(np.float64), f.numpy().astype(np.float32)
+        self._state.record(residuals[0])
+        if self.render_mode is not None:
+            self._history.append(x[0].numpy().copy())
+        info = {k: v[0] for k, v in self.slot_info(self.problem, objective, residuals).items()}
+        info["residuals"] = residuals[0]
+        info["ergodic_residuals"] = self._state.ergodic_residuals.astype(np.float32)
+        info["cost"] = float(np.maximum(residuals[0], 0).mean())
+        return self._observe(), float(-objective[0]), False, self._state.slot >= self.horizon, info
+
+    def render(self) -> Any:
+        if self.render_mode is None:
+            gym.logger.warn("render() needs render_mode='rgb_array' or 'ansi', given to gym.make")
+            return None
+        return self._text() if self.render_mode == "ansi" else self._picture()
+
+    # The contract's conveniences.
+
+    @property
+    def constraint_names(self) -> tuple[str, ...]:
+        return self.problem.constraint_names
+
+    @property
+    def constraint_limits(self) -> np.ndarray:
+        return self.problem.constraint_limits
+
+    def to_action(self, x: np.ndarray) -> np.ndarray:
+        """Decisions (..., d) → actions in [-1, 1]."""
+        return self.problem.to_action(torch.as_tensor(x, dtype=torch.float32)).numpy()
+
+    def to_decision(self, action: np.ndarray) -> np.ndarray:
+        """Actions (..., d) → decisions in the problem's own units."""
+        return self.problem.to_decision(torch.as_tensor(action, dtype=torch.float32)).numpy()
+
+    # Parts.
+
+    def choose_problem(
+        self, current: Problem, rng: np.random.Generator, options: dict[str, Any] | None
+    ) -> Problem:
+        """The instance of the next horizon: as the options say, else drawn from the split."""
+        options = dict(options or {})
+        unknown = set(options) - {"instance", "problem", "reset_mask"}
+        if unknown:
+            raise ValueError(f"options must be 'instance' or 'problem', got {', '.join(sorted(unknown))}")
+        if "problem" in options:
+            problem: Problem = options["problem"]
+            self._check_fits(problem)
+            return problem
+        if "instance" in options:
+            index = check_int("options['instance']", options["instance"], 0)
+            if index >= self.n_instances:
+                raise ValueError(f"options['instance'] must be < {self.n_instances}, got {index}")
+            return self.make_problem(index)
+        if self.n_instances == 1:
+            return current
+        return self.make_problem(int(rng.integers(self.n_instances)))
+
+    def _check_fits(self, problem: Problem) -> None:
+        if problem is self.problem:
+            return
+        check_problem(problem)
+        for name in ("latent_dim", "n_constraints"):
+            old, new = getattr(self.problem, name), getattr(problem, name)
+            if old != new:
+                raise ValueError(f"options['problem'] must have {name} = {old} as the environment, got {new}")
+
+    def _make_observation_space(self) -> spaces.Space[Any]:
+        features = self.features(self.problem)
+        m = self.problem.n_constraints
+        if self.observation == "flat":
+            return spaces.Box(-RESIDUAL_CLIP, RESIDUAL_CLIP, (features.size + m + 1,), np.float32)
+        parts = {
+            "residuals": spaces.Box(-RESIDUAL_CLIP, RESIDUAL_CLIP, (m,), np.float32),
+            "time": spaces.Box(0, 1, (1,), np.float32),
+        }
+        if features.size:
+            parts["features"] = spaces.Box(-RESIDUAL_CLIP, RESIDUAL_CLIP, features.shape, np.float32)
+        return spaces.Dict(parts)
+
+    def _observe(self) -> Any:
+        assert self._state is not None
+        return self.observe(self.problem, self._state)
+
+    def observe(self, problem: Problem, state: Horizon) -> Any:
+        """The observation of a running horizon, fresh arrays every call."""
+        residuals = state.ergodic_residuals / self.residual_scale(problem)
+        residuals = np.clip(residuals, -RESIDUAL_CLIP, RESIDUAL_CLIP).astype(np.float32)
+        time = np.array([state.slot / self.horizon], dtype=np.float32)
+        features = self.features(problem)
+        if self.observation == "flat":
+            return np.concatenate([features.ravel(), residuals, time])
+        parts = {"residuals": residuals, "time": time}
+        return parts | {"features": features.copy()} if features.size else parts
+
+    def _text(self) -> str:
+        assert self._state is not None
+        residual = self._state.ergodic_residuals
+        met = int((residual <= self.problem.tolerance).sum())
+        return (
+            f"slot {self._state.slot}/{self.horizon}: {met}/{len(residual)} constraints met on average, "
+            f"largest residual {residual.max():+.4g}"
+        )
+
+    def _picture(self) -> np.ndarray:
+        from pdi_gym import plots
+
+        assert self._state is not None
+        return plots.to_array(plots.residual_bars(self._state.ergodic_residuals, self.problem, self._text()))
+
+
+def check_actions(actions: np.ndarray, shape: tuple[int, ...] | None) -> np.ndarray:
+    """Actions (B, d) clipped to [-1, 1]; refuses another shape and NaN."""
+    if actions.shape[1:] != shape:
+        raise ValueError(f"action must have shape {shape}, got {actions.shape[1:]}")
+    if np.isnan(actions).any():
+        raise ValueError("action must not contain NaN: check the policy that made it")
+    return np.clip(actions, -1, 1)

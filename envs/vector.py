@@ -1,0 +1,145 @@
+"""The native vector form: one batched slot for all sub-environments, equal to stepping each."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium.utils.seeding import np_random
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
+
+from pdi_gym import seeding
+from pdi_gym.envs.base import ErgodicEnv, Horizon, check_actions
+from pdi_gym.problem import Problem
+from pdi_gym.validation import check_int
+
+
+class ErgodicVectorEnv(gym.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
+    """`num_envs` horizons of `env_class` side by side; arguments beyond that are the class's.
+
+    `autoreset_mode` is next-step, as Gymnasium's default, or disabled: then reset finished
+    horizons with `options={"reset_mask": …}`. Averages over a horizon want it disabled, since a
+    reset in between is a slot that was never played.
+    """
+
+    env_class: ClassVar[type[ErgodicEnv]] = ErgodicEnv
+    metadata: dict[str, Any]
+
+    def __init__(
+        self, num_envs: int = 1, autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP, **kwargs: Any
+    ):
+        self.num_envs = check_int("num_envs", num_envs, 1)
+        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        if self.autoreset_mode == AutoresetMode.SAME_STEP:
+            raise ValueError(
+                "autoreset_mode must be NextStep or Disabled: the last residuals would be hidden"
+            )
+        if kwargs.get("render_mode") is not None:
+            raise ValueError("render_mode needs a single environment: gym.make(…, render_mode=…)")
+        self._env = self.env_class(**kwargs)
+        self.metadata = {**self.env_class.metadata, "autoreset_mode": self.autoreset_mode}
+        self.single_action_space = self._env.action_space
+        self.single_observation_space = self._env.observation_space
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.problems: list[Problem] = [self._env.problem] * num_envs
+        self._rngs: list[np.random.Generator | None] = [None] * num_envs
+        self._horizons: list[Horizon | None] = [None] * num_envs
+        self._done = np.zeros(num_envs, dtype=bool)
+
+    def reset(  # type: ignore[override]
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        seeds = [None] * self.num_envs if seed is None else seed
+        if isinstance(seeds, int):
+            seeds = [seeds + i for i in range(self.num_envs)]
+        if len(seeds) != self.num_envs:
+            raise ValueError(f"seed must be one number or {self.num_envs} of them, got {len(seeds)}")
+        options = dict(options or {})
+        mask = options.pop("reset_mask", np.ones(self.num_envs, dtype=bool))
+        if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (self.num_envs,):
+            raise ValueError(f"options['reset_mask'] must be a boolean array of shape ({self.num_envs},)")
+        for i in np.flatnonzero(mask):
+            self._reset_one(int(i), seeds[i], options)
+        return self._observe(), self._info(mask, {})
+
+    def _reset_one(self, i: int, seed: int | None, options: dict[str, Any]) -> None:
+        if seed is not None or self._rngs[i] is None:
+            self._rngs[i] = np_random(seed)[0]
+        rng = self._rngs[i]
+        assert rng is not None
+        self.problems[i] = self._env.choose_problem(self.problems[i], rng, options)
+        stream = seed if seed is not None else int(rng.integers(2**31))
+        generator = seeding.generator(stream, seeding.SLOTS)
+        self._horizons[i] = Horizon(self.problems[i], self._env.horizon, generator)
+        self._done[i] = False
+
+    def step(self, actions: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        if any(h is None for h in self._horizons):
+            raise gym.error.ResetNeeded("call reset() before step()")
+        if self.autoreset_mode == AutoresetMode.DISABLED and self._done.any():
+            raise gym.error.ResetNeeded("reset the finished horizons with options={'reset_mask': …}")
+        actions = check_actions(np.asarray(actions, dtype=np.float32), self.single_action_space.shape)
+        if len(actions) != self.num_envs:
+            raise ValueError(f"actions must have {self.num_envs} rows, got {len(actions)}")
+        playing = ~self._done
+        for i in np.flatnonzero(self._done):
+            self._reset_one(int(i), None, {})
+        rewards = np.zeros(self.num_envs)
+        extra: dict[str, np.ndarray] = {}
+        rows = np.flatnonzero(playing)
+        if len(rows):
+            objective, residuals = self._play(rows, actions[rows])
+            rewards[rows] = -objective
+            extra = self._env.slot_info(self._env.problem, objective, residuals)
+            extra["residuals"] = residuals
+            extra["cost"] = np.maximum(residuals, 0).mean(-1).astype(np.float64)
+        slots = np.array([h.slot for h in self._horizons])  # type: ignore[union-attr]
+        truncated = slots >= self._env.horizon
+        self._done = truncated.copy()
+        return (
+            self._observe(),
+            rewards,
+            np.zeros(self.num_envs, dtype=bool),
+            truncated,
+            self._info(playing, extra),
+        )
+
+    def _play(self, rows: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Objective (B,) and residuals (B, m) of one slot of those rows."""
+        problems = [self.problems[i] for i in rows]
+        horizons = [self._horizons[i] for i in rows]
+        drawn = [h.next_realisation() for h in horizons]  # type: ignore[union-attr]
+        xi = None if drawn[0] is None else torch.cat(drawn)  # type: ignore[arg-type]
+        x = problems[0].to_decision(torch.from_numpy(actions))
+        value, f = type(problems[0]).slot_batch(problems, x, xi)
+        residuals = f.numpy().astype(np.float32)
+        for horizon, r in zip(horizons, residuals, strict=True):
+            horizon.record(r)  # type: ignore[union-attr]
+        return value.numpy().astype(np.float64), residuals
+
+    def _info(self, playing: np.ndarray, extra: dict[str, np.ndarray]) -> dict[str, Any]:
+        """Batched arrays with Gymnasium's boolean masks; rows that were only reset are zero."""
+        infos: dict[str, Any] = {}
+        for key, rows in extra.items():
+            full = np.zeros((self.num_envs, *rows.shape[1:]), dtype=rows.dtype)
+            full[playing] = rows
+            infos[key], infos[f"_{key}"] = full, playing.copy()
+        averages = [np.zeros(0) if h is None else h.ergodic_residuals for h in self._horizons]
+        infos["ergodic_residuals"] = np.stack(averages).astype(np.float32)
+        infos["_ergodic_residuals"] = np.ones(self.num_envs, dtype=bool)
+        return infos
+
+    def _observe(self) -> Any:
+        rows = [self._env.observe(p, h) for p, h in zip(self.problems, self._horizons, strict=True) if h]
+        out = create_empty_array(self.single_observation_space, self.num_envs, fn=np.zeros)
+        return concatenate(self.single_observation_space, rows, out)
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """The value of an attribute in every sub-environment, as Gymnasium's own vector forms."""
+        if name == "problem":
+            return tuple(self.problems)
+        return tuple([getattr(self._env, name)] * self.num_envs)

@@ -1,0 +1,116 @@
+"""What each sampler can be told: one dataclass per family, a sentence per option."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pdi_gym.diffusion import KERNELS
+from pdi_gym.schedules import SCHEDULES
+from pdi_gym.scores import CANDIDATES
+from pdi_gym.validation import check_choice, check_int, check_number
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffusionOptions:
+    """What a diffusion sampler can be told; defaults suit an unknown, possibly unbounded problem."""
+
+    T: int = 200
+    """Denoising steps."""
+    schedule: str = "cosine"
+    """Noise schedule: cosine, linear, linear-snr or polynomial-snr."""
+    beta: float = 0.1
+    """Temperature of the Gibbs law exp(−(f0 + λᵀf)/beta)."""
+    dual_step: float = 0.1
+    """Step η of the dual ascent."""
+    dual_init: float = 0.0
+    """First value of every multiplier."""
+    dual_max: float | None = None
+    """Upper clamp of the multipliers, or None."""
+    dual_decay: float = 0.0
+    """Fraction of the multipliers forgotten at every step."""
+    groups: int = 1
+    """Chains of samples, each with multipliers of its own; must divide the number of samples."""
+    n_candidates: int = 16
+    """Candidates K of the Monte-Carlo score."""
+    n_draws: int = 8
+    """Fresh realisations ξ averaged at every step."""
+    candidates: str = "lemma"
+    """Form of the Monte-Carlo candidates: lemma or unscaled."""
+    kernel: str = "posterior"
+    """Reverse kernel: posterior or ancestral."""
+    alpha_min: float = 0.3
+    """Floor of α in candidates and clean estimates; needed where no box bounds the problem."""
+    tweedie: str = "current"
+    """Clean estimate that drives the duals: of the current or the next sample."""
+    score: str = "mc"
+    """Score field: mc, net or exact."""
+
+    def __post_init__(self) -> None:
+        for name in ("T", "groups", "n_candidates", "n_draws"):
+            check_int(name, getattr(self, name), 1)
+        check_number("beta", self.beta, 0, above=True)
+        for name in ("dual_step", "dual_init", "dual_decay", "alpha_min"):
+            check_number(name, getattr(self, name), 0)
+        if self.dual_max is not None:
+            check_number("dual_max", self.dual_max, 0, above=True)
+        check_choice("schedule", self.schedule, SCHEDULES)
+        check_choice("candidates", self.candidates, CANDIDATES)
+        check_choice("kernel", self.kernel, KERNELS)
+        check_choice("tweedie", self.tweedie, ("current", "next"))
+        check_choice("score", self.score, ("mc", "net", "exact"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LangevinOptions:
+    """What primal-dual Langevin can be told."""
+
+    steps: int = 500
+    """Iterations."""
+    primal_step: float = 1e-3
+    """Step of the noisy gradient descent."""
+    dual_step: float = 1.0
+    """Step of the dual ascent."""
+    dual_init: float = 0.0
+    """First value of every multiplier."""
+    beta: float = 1.0
+    """Temperature: the drift is divided by it."""
+    start_scale: float = 1.0
+    """Standard deviation of the starting latents."""
+    n_draws: int = 8
+    """Fresh realisations ξ averaged at every step."""
+    shared_dual: bool = False
+    """One multiplier vector for all samples instead of one per sample."""
+
+    def __post_init__(self) -> None:
+        check_int("steps", self.steps, 1), check_int("n_draws", self.n_draws, 1)
+        for name in ("primal_step", "beta"):
+            check_number(name, getattr(self, name), 0, above=True)
+        for name in ("dual_step", "dual_init", "start_scale"):
+            check_number(name, getattr(self, name), 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TailOptions(DiffusionOptions):
+    tail: float = 0.5
+    """Last fraction of the path that is averaged."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if check_number("tail", self.tail, 0, above=True) > 1:
+            raise ValueError(f"tail must be in (0, 1], got {self.tail}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectionOptions(DiffusionOptions):
+    projection_steps: int = 100
+    """Most iterations of each projection; it stops early once every sample is feasible."""
+    projection_rate: float = 0.05
+    """Gradient step of the general projection (half-spaces need none)."""
+    penalty: float = 30.0
+    """Weight ζ of the violation in the general projection."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_int("projection_steps", self.projection_steps, 1)
+        check_number("projection_rate", self.projection_rate, 0, above=True)
+        check_number("penalty", self.penalty, 0, above=True)

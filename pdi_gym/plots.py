@@ -1,0 +1,108 @@
+"""Figures, drawn headless: every function returns a Matplotlib figure and opens no window."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from pdi_gym.problem import Problem
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from pdi_gym.problems.mixture import MixtureOfGaussians
+
+MET, MISSED, NEUTRAL = "#0072B2", "#D55E00", "#666666"
+"""Okabe–Ito blue and vermilion: told apart by colour-blind readers."""
+
+
+def figure(width: float = 6.4, height: float = 4.2, **grid: Any) -> tuple[Figure, Any]:
+    """A figure on the Agg canvas and its axes (one, or an array for a grid)."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    fig = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(fig)
+    return fig, fig.subplots(**grid)
+
+
+def to_array(fig: Figure) -> np.ndarray:
+    """The figure as an (h, w, 3) uint8 picture."""
+    canvas: Any = fig.canvas
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+
+
+def residual_bars(residuals: np.ndarray, problem: Problem, title: str) -> Figure:
+    """Average residual of every constraint, sorted; met and missed ones told apart."""
+    fig, ax = figure()
+    order = np.argsort(residuals)
+    values = residuals[order]
+    missed = values > problem.tolerance
+    x = np.arange(len(values))
+    ax.bar(x[~missed], values[~missed], color=MET, label=f"met ({(~missed).sum()})")
+    ax.bar(x[missed], values[missed], color=MISSED, hatch="///", label=f"missed ({missed.sum()})")
+    ax.axhline(problem.tolerance, color="black", lw=0.8)
+    ax.set(xlabel="constraint, sorted", ylabel="average residual (≤ 0 is feasible)", title=title)
+    ax.legend()
+    return fig
+
+
+def mixture_samples(problem: MixtureOfGaussians, points: np.ndarray, title: str) -> Figure:
+    """Visited points and mode centres: in the plane with the feasible region, else in two directions.
+
+    Beyond the plane the axes are the direction of the hardest constraint for the average point and
+    the centres' leading direction orthogonal to it.
+    """
+    fig, ax = figure(5.6, 5.2)
+    centres = problem.means.numpy()
+    flat = problem.latent_dim == 2
+    basis = np.eye(2) if flat else _view(problem, points)
+    if flat:
+        _shade_feasible(ax, problem)
+    ax.scatter(*(centres @ basis.T).T, marker="x", s=60, color="black", label="mode centres", zorder=3)
+    if len(points):
+        ax.scatter(*(points @ basis.T).T, s=10, alpha=0.5, color=MET, label="visited points")
+        mean = points.mean(0)
+        met = bool(
+            (problem.constraints(torch.as_tensor(mean, dtype=torch.float32)) <= problem.tolerance).all()
+        )
+        label = "average point, feasible" if met else "average point, infeasible"
+        ax.scatter(
+            *(basis @ mean),
+            marker="*" if met else "P",
+            s=180,
+            color=MISSED,
+            ec="black",
+            label=label,
+            zorder=4,
+        )
+    names = ("$x_1$", "$x_2$") if flat else ("along the hardest constraint", "across it")
+    ax.set(xlabel=names[0], ylabel=names[1], title=title)
+    ax.legend(loc="best", fontsize=8)
+    return fig
+
+
+def _view(problem: MixtureOfGaussians, points: np.ndarray) -> np.ndarray:
+    """Two orthonormal directions (2, d) worth looking along."""
+    mean = points.mean(0) if len(points) else np.zeros(problem.latent_dim)
+    residual = problem.constraints(torch.as_tensor(mean, dtype=torch.float32)).numpy()
+    first = problem.A.numpy()[int(residual.argmax())]
+    first = first / np.linalg.norm(first)
+    centres = problem.means.numpy()
+    across = centres - np.outer(centres @ first, first)
+    _, _, directions = np.linalg.svd(across - across.mean(0))
+    return np.stack([first, directions[0]])
+
+
+def _shade_feasible(ax: Any, problem: MixtureOfGaussians) -> None:
+    half = problem.bound
+    axis = torch.linspace(-half, half, 200)
+    grid = torch.stack(torch.meshgrid(axis, axis, indexing="xy"), -1)
+    density = (-problem.objective(grid)).exp().numpy()
+    worst = problem.constraints(grid).max(-1).values.numpy()
+    ax.contour(axis, axis, density, levels=6, colors=NEUTRAL, linewidths=0.6)
+    ax.contourf(axis, axis, worst, levels=[-1e9, 0], colors=["#009E73"], alpha=0.15)
+    ax.contour(axis, axis, worst, levels=[0], colors=["#009E73"], linestyles="--")

@@ -1,0 +1,64 @@
+"""A time-sharing policy: a finite distribution over decisions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pdi_gym.validation import check_choice, check_int
+
+
+@dataclass(frozen=True)
+class TimeSharingPolicy:
+    """Play atom i, the decision `actions[i]`, for a fraction `weights[i]` of the slots.
+
+    actions (n, d) are in the problem's own units, weights (n,) sum to 1 (uniform when left out).
+    duals and mean_duals (groups, m) are the last and the time-averaged multipliers of the sampler
+    that made the policy, or None; `info` holds its diagnostics.
+    """
+
+    actions: np.ndarray
+    weights: np.ndarray = None  # type: ignore[assignment]
+    duals: np.ndarray | None = None
+    mean_duals: np.ndarray | None = None
+    info: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        actions = np.asarray(self.actions)
+        if actions.ndim != 2 or len(actions) == 0:
+            raise ValueError(f"actions must have shape (n ≥ 1, d), got {actions.shape}")
+        if not np.isfinite(actions).all():
+            raise ValueError("actions must be finite: the sampler that made them diverged")
+        n = len(actions)
+        weights = np.full(n, 1 / n) if self.weights is None else np.asarray(self.weights, dtype=np.float64)
+        if (
+            weights.shape != (n,)
+            or not np.isfinite(weights).all()
+            or (weights < 0).any()
+            or weights.sum() <= 0
+        ):
+            raise ValueError(
+                f"weights must be {n} numbers ≥ 0 with a positive sum, got shape {weights.shape}"
+            )
+        object.__setattr__(self, "actions", actions)
+        object.__setattr__(self, "weights", weights / weights.sum())
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    def schedule(self, horizon: int, rng: np.random.Generator, kind: str = "iid") -> np.ndarray:
+        """Which atom plays in each of `horizon` slots: (horizon,) indices.
+
+        "iid" draws each slot by the weights. "stratified" plays atom i either ⌊w_i·horizon⌋ or one
+        more time (systematic sampling), in random order: the same averages with less noise.
+        """
+        check_int("horizon", horizon, 1), check_choice("kind", kind, ("iid", "stratified"))
+        edges = np.cumsum(self.weights)
+        edges[-1] = 1.0
+        if kind == "iid":
+            u = rng.random(horizon)
+        else:
+            u = rng.permutation((np.arange(horizon) + rng.random()) / horizon)
+        return np.searchsorted(edges, u, side="right")

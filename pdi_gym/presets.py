@@ -1,0 +1,73 @@
+"""Settings of the samplers per kind of problem, found by measurement on validation instances.
+
+`paper` is the paper's setting where it is stated and the release's where it is not; `fast`, the
+default, is the cheapest setting found whose validation metrics equal it. A user's own problem gets
+the defaults of the options' class.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from pdi_gym.options import DiffusionOptions, LangevinOptions, ProjectionOptions
+from pdi_gym.problem import Problem
+from pdi_gym.problems.mixture import MixtureOfGaussians
+from pdi_gym.validation import suggest
+
+PRESETS = ("fast", "paper")
+
+Options = TypeVar("Options")
+
+_MIXTURE = {"T": 500, "beta": 1 / 50, "dual_step": 1.0, "n_candidates": 64, "n_draws": 1, "alpha_min": 0.0}
+_PLANE = {**_MIXTURE, "schedule": "linear", "beta": 1 / 3, "dual_step": 0.5}
+
+_PAPER: dict[tuple[type, str], dict[str, Any]] = {
+    (DiffusionOptions, "mixture"): _MIXTURE,
+    (DiffusionOptions, "mixture-plane"): _PLANE,
+    (LangevinOptions, "mixture"): {"primal_step": 1e-3, "dual_step": 10.0, "n_draws": 1},
+    (LangevinOptions, "mixture-plane"): {"primal_step": 1e-3, "dual_step": 5.0, "n_draws": 1},
+    (ProjectionOptions, "mixture"): {"projection_steps": 80},
+    (ProjectionOptions, "mixture-plane"): {"projection_steps": 80},
+}
+"""What differs from the class defaults. An options class also takes the rows of its bases."""
+
+_FAST: dict[tuple[type, str], dict[str, Any]] = {
+    (DiffusionOptions, "mixture"): {"T": 200, "dual_step": 2.5, "n_candidates": 8},
+    (DiffusionOptions, "mixture-plane"): {"T": 200, "dual_step": 1.25, "n_candidates": 16},
+}
+"""What `fast` changes on top of `paper`."""
+
+_N_POLICIES = {"mixture": 1024, "mixture-plane": 1024, "generic": 200}
+
+
+def kind(problem: Problem) -> str:
+    """The row of the preset table that a problem belongs to; "generic" for a user's own class."""
+    if isinstance(problem, MixtureOfGaussians):
+        return "mixture-plane" if problem.latent_dim <= 2 else "mixture"
+    return "generic"
+
+
+def n_policies(problem: Problem) -> int:
+    """How many decisions a policy holds when the caller does not say."""
+    return _N_POLICIES[kind(problem)]
+
+
+def resolve(options_type: type[Options], problem: Problem, preset: str, overrides: dict[str, Any]) -> Options:
+    """The preset of that problem's kind with the overrides on top."""
+    row, values = kind(problem), {}
+    for table in (_PAPER, _FAST) if preset == "fast" else (_PAPER,):
+        for cls in reversed(options_type.__mro__):
+            values |= table.get((cls, row), {})
+    return options_type(**(values | overrides))
+
+
+def check_overrides(agent: str, options_type: type[Any], overrides: dict[str, Any]) -> None:
+    """Refuse unknown names and bad values before any problem is seen."""
+    known = [f.name for f in fields(options_type)]
+    for name in overrides:
+        if name not in known:
+            raise TypeError(
+                f"{agent} has no option {name!r}{suggest(name, known)}; it takes {', '.join(known) or 'none'}"
+            )
+    options_type(**overrides)
