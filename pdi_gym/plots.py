@@ -106,3 +106,62 @@ def _shade_feasible(ax: Any, problem: MixtureOfGaussians) -> None:
     ax.contour(axis, axis, density, levels=6, colors=NEUTRAL, linewidths=0.6)
     ax.contourf(axis, axis, worst, levels=[-1e9, 0], colors=["#009E73"], alpha=0.15)
     ax.contour(axis, axis, worst, levels=[0], colors=["#009E73"], linestyles="--")
+
+
+_MARKERS = "osD^vP*X<>hp8d"
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
+
+
+def _style(index: int) -> dict[str, Any]:
+    """Colour and marker of the index-th agent: no two share both."""
+    return {"color": _COLOURS[index % len(_COLOURS)], "marker": _MARKERS[index % len(_MARKERS)]}
+
+
+def tradeoff(points: dict[str, tuple[float, float]]) -> Figure:
+    """Objective against mean violation, one mark per agent: down and left is better."""
+    fig, ax = figure()
+    for i, (agent, (violation, objective)) in enumerate(points.items()):
+        ax.plot(violation, objective, ls="", ms=9, label=agent, **_style(i))
+    violations = [v for v, _ in points.values()]
+    if max(violations) > 0:
+        ax.set_xscale("symlog", linthresh=max(min(v for v in violations if v > 0), 1e-9))
+    ax.set(xlabel="mean violation of the average constraints", ylabel="objective (minimised)")
+    ax.set_title("Trade-off: down and left is better")
+    ax.grid(alpha=0.3)
+    ax.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+    return fig
+
+
+def residual_curves(residuals: dict[str, np.ndarray], instance: int) -> Figure:
+    """Sorted average residuals per agent: how many constraints are met, and by how much."""
+    fig, ax = figure()
+    for i, (agent, values) in enumerate(residuals.items()):
+        share = (np.arange(len(values)) + 0.5) / len(values)
+        every = max(1, len(values) // 12)
+        ax.plot(np.sort(values), share, lw=1.5, ms=5, markevery=every, label=agent, **_style(i))
+    ax.axvline(0, color="black", lw=0.8)
+    scale = np.percentile(np.abs(np.concatenate(list(residuals.values()))), 90)
+    ax.set_xlim(-1.5 * scale, 1.5 * scale)
+    ax.set(xlabel="average residual (left of 0 is feasible)", ylabel="share of constraints")
+    ax.set_title(f"Constraints on instance {instance}")
+    ax.grid(alpha=0.3)
+    ax.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+    return fig
+
+
+def denoising(traces: dict[str, dict[str, np.ndarray]], instance: int) -> Figure:
+    """Largest multiplier and largest residual along the sampler's steps, per agent."""
+    fig, (upper, lower) = figure(6.4, 5.6, nrows=2, sharex=True)
+    for i, (agent, trace) in enumerate(traces.items()):
+        share = trace["step"] / max(trace["step"][-1], 1)
+        style = {"lw": 1.5, "ms": 4, "markevery": 8, "label": agent, **_style(i)}
+        upper.plot(share, trace["duals"].max(-1), **style)
+        lower.plot(share, trace["residuals"].max(-1), **style)
+    lower.axhline(0, color="black", lw=0.8)
+    upper.set(ylabel="largest multiplier", title=f"Along the sampler on instance {instance}")
+    lower.set(xlabel="fraction of the sampler's steps", ylabel="largest residual")
+    for ax in (upper, lower):
+        ax.set_yscale("symlog", linthresh=0.1)
+        ax.grid(alpha=0.3)
+    upper.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+    return fig

@@ -1,0 +1,153 @@
+"""The command line: `pdi-gym list | compare | bench`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from pdi_gym import bench, tracking
+from pdi_gym.agents import AGENTS, list_agents
+from pdi_gym.envs import ENV_IDS
+from pdi_gym.evaluation import Row, compare, make_env, write_text
+
+
+@dataclass
+class List:
+    """Show the environments and the agents."""
+
+    def run(self, console: Console) -> None:
+        table = Table("agent", "what it is", "applies to", title="Agents")
+        problems = {env_id: make_env(env_id, {}).problem for env_id in ENV_IDS}
+        for name, agent in AGENTS.items():
+            fits = [env_id for env_id, problem in problems.items() if agent.applies(problem)]
+            table.add_row(name, agent.summary, "all" if len(fits) == len(ENV_IDS) else "\n".join(fits))
+        ids = Table("id", "decisions", "constraints", "instances", title="Environments")
+        for env_id in ENV_IDS:
+            env = make_env(env_id, {})
+            ids.add_row(
+                env_id, str(env.problem.latent_dim), str(env.problem.n_constraints), str(env.n_instances)
+            )
+        console.print(ids)
+        console.print(table)
+
+
+@dataclass
+class Compare:
+    """Sample a policy with every agent on some instances and judge it over ergodic horizons."""
+
+    env: tyro.conf.Positional[str]
+    """Environment id, for example WirelessPower-v0."""
+    agents: tuple[str, ...] = ()
+    """Agents by name, or name@preset; all that apply when left out."""
+    instances: int = 4
+    """How many instances of the split."""
+    horizon: int = 500
+    """Slots of an ergodic horizon."""
+    trials: int = 50
+    """Horizons over which slot averages are averaged."""
+    n: int | None = None
+    """Decisions per policy; the problem's preset when left out."""
+    seed: int = 0
+    """Seed of inference and evaluation (independent streams)."""
+    workers: int = 1
+    """Processes, one thread each."""
+    out: Path | None = None
+    """Folder for rows, policies, events and figures; runs/logs/<env> when left out."""
+    json: Path | None = None
+    """Also write the list of rows to this file."""
+    quiet: bool = False
+    """Print no progress and no table."""
+
+    def run(self, console: Console) -> None:
+        names = self.agents or tuple(list_agents(make_env(self.env, {}).problem))
+        out = self.out or Path("runs/logs") / f"{self.env}-seed{self.seed}"
+        progress = Progress(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+            console=console, disable=self.quiet,
+        )  # fmt: skip
+        with progress:
+            bar = progress.add_task(self.env, total=len(names) * self.instances)
+
+            def advance(row: Row) -> None:
+                progress.update(bar, advance=1, description=f"{self.env}: {row['agent']}")
+
+            try:
+                rows = compare(
+                    names, self.env, self.instances, self.horizon, self.trials, self.seed, self.workers,
+                    out, n=self.n, on_row=advance,
+                )  # fmt: skip
+            except KeyboardInterrupt:
+                raise KeyboardInterrupt(
+                    f"finished rows are in {out}; the same command goes on there"
+                ) from None
+        settings = {
+            "env": self.env, "instances": self.instances, "horizon": self.horizon, "trials": self.trials,
+            "n": self.n, "seed": self.seed,
+        }  # fmt: skip
+        tracking.write_results(out, rows, settings)
+        tracking.write_tensorboard(out, rows)
+        tracking.write_figures(out, rows)
+        if self.json is not None:
+            write_text(self.json, json.dumps(rows, indent=1))
+        if not self.quiet:
+            console.print(comparison_table(rows, f"{self.env}, {self.instances} instances"))
+            console.print(
+                f"Figures, table and rows: {out}\nTensorBoard: tensorboard --logdir {out}/tensorboard"
+            )
+
+
+def comparison_table(rows: list[Row], title: str) -> Table:
+    """Mean ± standard deviation over instances, one line per agent."""
+    names = tracking.columns(rows)
+    table = Table(title=title, caption="mean ± standard deviation over instances")
+    table.add_column("agent", no_wrap=True)
+    for name in names:
+        table.add_column(name, overflow="fold")
+    for agent, own in tracking.by_agent(rows).items():
+        table.add_row(agent, *(tracking.cell(*tracking.mean_std(own, c)) for c in names))
+    return table
+
+
+@dataclass
+class Bench:
+    """Measure the speed-critical paths, as ratios within one run on one thread."""
+
+    names: tuple[str, ...] = field(default_factory=tuple)
+    """Which benchmarks; all when left out."""
+
+    def run(self, console: Console) -> None:
+        table = Table("benchmark", "seconds", "against", "seconds", "ratio", title="Ratios within this run")
+        for result in bench.run(self.names):
+            table.add_row(*result.cells())
+            console.print(f"{result.name}: {result.ratio:.1f} ×")
+        console.print(table)
+
+
+Command = (
+    Annotated[List, tyro.conf.subcommand("list")]
+    | Annotated[Compare, tyro.conf.subcommand("compare")]
+    | Annotated[Bench, tyro.conf.subcommand("bench")]
+)
+
+
+def main(args: list[str] | None = None) -> None:
+    """Entry point. Exit code 2 for bad usage, 1 for a failure or an interruption."""
+    console = Console()
+    errors = Console(stderr=True)
+    chosen = tyro.cli(Command, prog="pdi-gym", args=args)  # type: ignore[arg-type,var-annotated]
+    try:
+        chosen.run(console)
+    except (ValueError, TypeError) as error:
+        errors.print(f"pdi-gym: {error}", style="red", markup=False, highlight=False)
+        sys.exit(2)
+    except KeyboardInterrupt as stop:
+        errors.print(f"\nInterrupted. {stop}", markup=False)
+        sys.exit(1)
