@@ -2,5 +2,6 @@
 
 from pdi_gym.problems.mixture import MixtureOfGaussians
 from pdi_gym.problems.portfolio import Portfolio
+from pdi_gym.problems.wireless import WirelessPower
 
-__all__ = ["MixtureOfGaussians", "Portfolio"]
+__all__ = ["MixtureOfGaussians", "Portfolio", "WirelessPower"]
