@@ -50,6 +50,8 @@ class DiffusionAgent(Agent):
         correct: Correction | None = None,
     ) -> Samples:
         schedule = make_schedule(options.schedule, options.T)
+        eta = options.dual_step if dual_step is None else dual_step
+        ramp = schedule.alpha.double() ** options.dual_ramp
         return pdi(
             problem,
             self._score(problem, options, schedule),
@@ -57,7 +59,7 @@ class DiffusionAgent(Agent):
             n=n,
             generator=generator,
             groups=self._groups(n, options.groups),
-            dual_step=options.dual_step if dual_step is None else dual_step,
+            dual_step=lambda t: eta * float(ramp[schedule.T - t]),
             dual_init=options.dual_init if dual_init is None else dual_init,
             dual_max=options.dual_max,
             dual_decay=options.dual_decay,

@@ -28,6 +28,8 @@ class DiffusionOptions:
     """Upper clamp of the multipliers, or None."""
     dual_decay: float = 0.0
     """Fraction of the multipliers forgotten at every step."""
+    dual_ramp: float = 0.0
+    """Exponent p of η_t = dual_step·α_t^p: with p > 0 the duals trust clean estimates only as noise fades."""
     groups: int = 1
     """Chains of samples, each with multipliers of its own; must divide the number of samples."""
     n_candidates: int = 16
@@ -49,7 +51,7 @@ class DiffusionOptions:
         for name in ("T", "groups", "n_candidates", "n_draws"):
             check_int(name, getattr(self, name), 1)
         check_number("beta", self.beta, 0, above=True)
-        for name in ("dual_step", "dual_init", "dual_decay", "alpha_min"):
+        for name in ("dual_step", "dual_init", "dual_decay", "dual_ramp", "alpha_min"):
             check_number(name, getattr(self, name), 0)
         if self.dual_max is not None:
             check_number("dual_max", self.dual_max, 0, above=True)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from pdi_gym.options import DiffusionOptions, LangevinOptions, ProjectionOptions
 from pdi_gym.problem import Problem
 from pdi_gym.problems.mixture import MixtureOfGaussians
+from pdi_gym.problems.portfolio import Portfolio
 from pdi_gym.validation import suggest
 
 PRESETS = ("fast", "paper")
@@ -22,12 +23,28 @@ Options = TypeVar("Options")
 _MIXTURE = {"T": 500, "beta": 1 / 50, "dual_step": 1.0, "n_candidates": 64, "n_draws": 1, "alpha_min": 0.0}
 _PLANE = {**_MIXTURE, "schedule": "linear", "beta": 1 / 3, "dual_step": 0.5}
 
+_PORTFOLIO = {
+    "T": 500,
+    "beta": 1 / 2000,
+    "dual_step": 300.0,
+    "dual_max": 1e4,
+    "n_candidates": 8,
+    "candidates": "unscaled",
+    "alpha_min": 0.0,
+}
+# The lemma's candidates have σ/α logits of spread, so for most of the chain each is one asset; there the
+# softmax is flat, clean estimates jump between vertices, and their residuals of thousands of budgets
+# drive the multipliers away, which a step back of at most η·b cannot undo.
+
 _PAPER: dict[tuple[type, str], dict[str, Any]] = {
     (DiffusionOptions, "mixture"): _MIXTURE,
     (DiffusionOptions, "mixture-plane"): _PLANE,
     (LangevinOptions, "mixture"): {"primal_step": 1e-3, "dual_step": 10.0, "n_draws": 1},
     (LangevinOptions, "mixture-plane"): {"primal_step": 1e-3, "dual_step": 5.0, "n_draws": 1},
+    (DiffusionOptions, "portfolio"): _PORTFOLIO,
+    (LangevinOptions, "portfolio"): {"primal_step": 1e-2, "dual_step": 100.0},
     (ProjectionOptions, "mixture"): {"projection_steps": 80},
+    (ProjectionOptions, "portfolio"): {"projection_steps": 50},
     (ProjectionOptions, "mixture-plane"): {"projection_steps": 80},
 }
 """What differs from the class defaults. An options class also takes the rows of its bases."""
@@ -35,16 +52,19 @@ _PAPER: dict[tuple[type, str], dict[str, Any]] = {
 _FAST: dict[tuple[type, str], dict[str, Any]] = {
     (DiffusionOptions, "mixture"): {"T": 200, "dual_step": 2.5, "n_candidates": 8},
     (DiffusionOptions, "mixture-plane"): {"T": 200, "dual_step": 0.2},
+    (DiffusionOptions, "portfolio"): {"T": 200, "dual_step": 1000.0, "dual_ramp": 1.0, "n_candidates": 4},
 }
 """What `fast` changes on top of `paper`."""
 
-_N_POLICIES = {"mixture": 1024, "mixture-plane": 1024, "generic": 200}
+_N_POLICIES = {"mixture": 1024, "mixture-plane": 1024, "portfolio": 1024, "generic": 200}
 
 
 def kind(problem: Problem) -> str:
     """The row of the preset table that a problem belongs to; "generic" for a user's own class."""
     if isinstance(problem, MixtureOfGaussians):
         return "mixture-plane" if problem.latent_dim <= 2 else "mixture"
+    if isinstance(problem, Portfolio):
+        return "portfolio"
     return "generic"
 
 

@@ -16,7 +16,7 @@ Range = tuple[float, float]
 
 
 class Market(NamedTuple):
-    """Simple returns (S, N) of S scenarios, the sector (N,) of each asset, and which sectors are high-risk."""
+    """Simple returns (S, N) of S scenarios, each asset's sector (N,), and which sectors are high-risk."""
 
     returns: np.ndarray
     sectors: np.ndarray
@@ -51,7 +51,7 @@ def sector_market(seed: int, n_assets: int = 500, n_sectors: int = 10, n_scenari
     def by_risk(risky_range: Range, other_range: Range, mask: np.ndarray) -> np.ndarray:
         """Uniform draws, one per entry of the mask, from the range of its kind."""
         low, high = np.where(mask[:, None], risky_range, other_range).T
-        return rng.uniform(low, high)
+        return np.asarray(rng.uniform(low, high))
 
     multiplier = by_risk((4, 6), (0.5, 2), risky_sector)
     base = by_risk((0.15, 0.35), (0.02, 0.15), risky_sector)

@@ -15,13 +15,19 @@ from torch import Tensor
 from pdi_gym.problem import Problem
 from pdi_gym.problems.factor_model import instance_seed, sector_market
 from pdi_gym.problems.graph import Graph
+from pdi_gym.problems.portfolio_checks import (
+    as_array,
+    check_budgets,
+    check_covariance,
+    check_names,
+    check_sectors,
+)
 from pdi_gym.problems.portfolio_limits import Limits, effective_number, sector_stress_limits
 from pdi_gym.validation import check_choice, check_number, check_tensor
 
 CONSTRAINTS = ("budgets", "enriched")
 MIN_WEIGHT = 1e-12
 NEIGHBOURS = 20
-BUDGET_FACTOR = 3.0
 GAUSSIAN_SCENARIOS = 1000
 
 
@@ -61,6 +67,8 @@ class Portfolio(Problem):
     tolerance: float = 1e-8
     bound: float = field(default=math.inf, init=False)
     exact: bool = field(default=True, init=False)
+    action_scale: float = field(default=10.0, init=False)
+    """Logits per unit of an environment's action."""
 
     @classmethod
     def from_returns(
@@ -80,15 +88,15 @@ class Portfolio(Problem):
         check_choice("constraints", constraints, CONSTRAINTS)
         if names is None and hasattr(returns, "columns"):
             names = [str(c) for c in returns.columns]
-        scenarios = check_tensor("returns", _as_array(returns), (None, None), torch.float64)
+        scenarios = check_tensor("returns", as_array(returns), (None, None), torch.float64)
         s, n = scenarios.shape
         if s < 2 or n < 2:
             raise ValueError(f"returns must have ≥ 2 scenarios (rows) of ≥ 2 assets (columns), got {(s, n)}")
         if (scenarios < -1).any():
             raise ValueError(
-                f"returns must be ≥ -1, got {float(scenarios.min()):g}: pass simple returns as fractions, not percent"
+                f"returns must be ≥ -1, got {float(scenarios.min()):g}: pass simple returns, in fractions"
             )
-        names = _check_names(names, n)
+        names = check_names(names, n)
         mu = scenarios.mean(0)
         centred = scenarios - mu
         constant = centred.square().sum(0) <= 1e-24 * s
@@ -96,8 +104,8 @@ class Portfolio(Problem):
             j = int(constant.nonzero()[0])
             raise ValueError(f"returns must vary, but column {j} ({names[j]}) is constant: drop it")
         sigma = centred.mT @ centred / (s - 1)
-        group = torch.zeros(n, dtype=torch.long) if sectors is None else _check_sectors(sectors, n)
-        b = _check_budgets(budgets, sigma)
+        group = torch.zeros(n, dtype=torch.long) if sectors is None else check_sectors(sectors, n)
+        b = check_budgets(budgets, sigma)
         limits = None
         if constraints == "enriched":
             limits = sector_stress_limits(group, scenarios, b)
@@ -108,15 +116,15 @@ class Portfolio(Problem):
         cls, mu: Any, sigma: Any, budgets: Any = None, names: Sequence[str] | None = None, *, seed: int = 0
     ) -> Portfolio:
         """From means (N,) and a covariance (N, N); slots are Gaussian scenarios with exactly that mean."""
-        mu = check_tensor("mu", _as_array(mu), (None,), torch.float64)
+        mu = check_tensor("mu", as_array(mu), (None,), torch.float64)
         n = len(mu)
-        sigma = check_tensor("sigma", _as_array(sigma), (n, n), torch.float64)
-        factor = _check_covariance(sigma)
+        sigma = check_tensor("sigma", as_array(sigma), (n, n), torch.float64)
+        factor = check_covariance(sigma)
         generator = torch.Generator().manual_seed(seed)
         noise = torch.randn((GAUSSIAN_SCENARIOS, n), generator=generator, dtype=torch.float64)
         scenarios = mu + (noise - noise.mean(0)) @ factor.mT
         group = torch.zeros(n, dtype=torch.long)
-        return cls(mu, sigma, _check_budgets(budgets, sigma), scenarios, _check_names(names, n), group)
+        return cls(mu, sigma, check_budgets(budgets, sigma), scenarios, check_names(names, n), group)
 
     @classmethod
     def instance(
@@ -148,7 +156,7 @@ class Portfolio(Problem):
             )
         if names is None and hasattr(returns, "columns"):
             names = [str(c) for c in returns.columns]
-        rows = _as_array(returns)
+        rows = as_array(returns)
         first = cls.from_returns(rows[:cut], budgets, names)
         return first, cls.from_returns(rows[cut:], first.budgets, names)
 
@@ -187,6 +195,11 @@ class Portfolio(Problem):
 
     def project(self, z: Tensor) -> Tensor:
         return _centre(torch.log_softmax(z, -1).clamp_(min=math.log(MIN_WEIGHT)))
+
+    def to_action(self, x: Tensor) -> Tensor:
+        """Logits with the largest at +1: relative weights survive down to e⁻²⁰ of the largest."""
+        log_x = x.clamp(min=MIN_WEIGHT).log()
+        return (1 + (log_x - log_x.amax(-1, keepdim=True)) / self.action_scale).clamp(-1, 1)
 
     def draw(self, n: int, generator: torch.Generator) -> Tensor:
         """(n, N) scenarios with replacement, float32."""
@@ -239,7 +252,7 @@ class Portfolio(Problem):
         return self._moments(x).mu if xi is None else xi.to(x.dtype).mean(0)
 
     @cached_property
-    def graph(self) -> Graph:  # type: ignore[override]
+    def graph(self) -> Graph:
         """Each asset's 20 strongest |correlations|, weights over the adjacency's largest eigenvalue.
 
         Node features: μ_j, Σ_jj and b_j, each over its mean size.
@@ -270,62 +283,3 @@ class Portfolio(Problem):
 
 def _centre(log_x: Tensor) -> Tensor:
     return log_x - log_x.mean(-1, keepdim=True)
-
-
-def _as_array(value: Any) -> Any:
-    return value.to_numpy() if hasattr(value, "to_numpy") else value
-
-
-def _check_names(names: Sequence[str] | None, n: int) -> tuple[str, ...]:
-    if names is None:
-        return tuple(f"asset {j}" for j in range(n))
-    names = tuple(str(name) for name in names)
-    if len(names) != n:
-        raise ValueError(f"names must be one per asset ({n}), got {len(names)}")
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise ValueError(f"names must be unique, got {name!r} twice: rename or drop one of the columns")
-        seen.add(name)
-    return names
-
-
-def _check_sectors(sectors: Any, n: int) -> Tensor:
-    tensor = torch.as_tensor(sectors)
-    if tensor.shape != (n,) or tensor.is_floating_point() or (tensor < 0).any():
-        raise ValueError(f"sectors must be {n} whole numbers ≥ 0, got {sectors!r}")
-    return tensor.long()
-
-
-def _check_budgets(budgets: Any, sigma: Tensor) -> Tensor:
-    n = len(sigma)
-    if budgets is None:
-        return torch.full((n,), BUDGET_FACTOR * float(sigma.mean()) / n, dtype=torch.float64)
-    values = torch.as_tensor(_as_array(budgets), dtype=torch.float64)
-    values = check_tensor("budgets", values.expand(n) if values.ndim == 0 else values, (n,), torch.float64)
-    if (values <= 0).any():
-        j = int((values <= 0).nonzero()[0])
-        raise ValueError(f"budgets must be positive, got {float(values[j]):g} at index {j}")
-    return values.clone()
-
-
-def _check_covariance(sigma: Tensor) -> Tensor:
-    """A factor F with F Fᵀ = Σ up to rounding; refuses what is not symmetric positive semidefinite."""
-    if not torch.allclose(sigma, sigma.mT, rtol=1e-6, atol=1e-12):
-        raise ValueError(
-            f"sigma must be symmetric, off by {float((sigma - sigma.mT).abs().max()):g}: pass (S + S.T) / 2"
-        )
-    zero = sigma.diagonal() <= 0
-    if zero.any():
-        j = int(zero.nonzero()[0])
-        raise ValueError(
-            f"sigma must have a positive diagonal, got {float(sigma[j, j]):g} at asset {j}: drop it"
-        )
-    ridge = 1e-9 * float(sigma.diagonal().mean())
-    factor, failed = torch.linalg.cholesky_ex(sigma + ridge * torch.eye(len(sigma), dtype=sigma.dtype))
-    if failed:
-        lowest = float(torch.linalg.eigvalsh(sigma)[0])
-        raise ValueError(
-            f"sigma must be positive semidefinite, its lowest eigenvalue is {lowest:.3g}: add a ridge"
-        )
-    return factor

@@ -61,7 +61,8 @@ class Limits:
 
 def effective_number(x: Tensor) -> Tensor:
     """exp(−Σ x log x): (..., N) → (...,), from 1 (one asset) to N (equal weights)."""
-    return torch.special.entr(x).sum(-1).exp()
+    entropy: Tensor = torch.special.entr(x).sum(-1)
+    return entropy.exp()
 
 
 def sector_stress_limits(sectors: Tensor, scenarios: Tensor, budgets: Tensor) -> Limits:
