@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from pdi_gym.problems.mixture import MixtureOfGaussians
+    from pdi_gym.problems.portfolio import Portfolio
 
 MET, MISSED, NEUTRAL = "#0072B2", "#D55E00", "#666666"
 """Okabe–Ito blue and vermilion: told apart by colour-blind readers."""
@@ -164,4 +165,40 @@ def denoising(traces: dict[str, dict[str, np.ndarray]], instance: int) -> Figure
         ax.set_yscale("symlog", linthresh=0.1)
         ax.grid(alpha=0.3)
     upper.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+    return fig
+
+
+def portfolio_horizon(
+    problem: Portfolio, played: np.ndarray, residuals: np.ndarray, wealth: list[float]
+) -> Figure:
+    """Average weight and μ per sector, share of each asset's budget used, and wealth over the slots.
+
+    played (slots, N) are the portfolios so far, residuals (m,) their running averages, and wealth
+    starts at 1 and adds every slot's return: the capital at work is the same in each.
+    """
+    fig, (left, middle, right) = figure(11, 3.6, ncols=3)
+    sectors = problem.sectors.numpy()
+    weight = played.mean(0) if len(played) else np.zeros(problem.latent_dim)
+    n_sectors = int(sectors.max()) + 1
+    exposure = np.bincount(sectors, weights=weight, minlength=n_sectors)
+    pay = np.bincount(sectors, weights=problem.mu.numpy()) / np.bincount(sectors)
+    left.bar(np.arange(n_sectors), exposure, color=MET)
+    for k in range(n_sectors):
+        left.annotate(f"{pay[k]:.2f}", (k, exposure[k]), ha="center", va="bottom", fontsize=7)
+    left.set(xlabel="sector (label: its mean return μ)", ylabel="average weight", title="Weights by sector")
+    budgets = problem.budgets.numpy()
+    used = np.sort(1 + residuals[: len(budgets)] / budgets) if len(played) else np.zeros(len(budgets))
+    rank = np.arange(len(used))
+    over = used > 1 + problem.tolerance / budgets.mean()
+    middle.fill_between(rank, np.minimum(used, 1), color=MET, step="mid", label=f"within ({(~over).sum()})")
+    middle.fill_between(
+        rank, 1, np.maximum(used, 1), where=over, color=MISSED, step="mid", label=f"over ({over.sum()})"
+    )
+    middle.axhline(1, color="black", lw=0.8)
+    middle.set(xlabel="asset, sorted", ylabel="risk contribution / budget", title="Budgets used on average")
+    middle.set_ylim(min(0, used.min()), min(max(1.3, 1.05 * used.max()), 4))
+    middle.legend(loc="upper left", fontsize=8)
+    right.plot(wealth, color=MET, lw=1.5)
+    right.set(xlabel="slot", ylabel="1 + sum of returns", title=f"Wealth, slot {len(wealth) - 1}")
+    right.grid(alpha=0.3)
     return fig

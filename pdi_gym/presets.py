@@ -7,6 +7,7 @@ the defaults of the options' class.
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -50,9 +51,16 @@ _PAPER: dict[tuple[type, str], dict[str, Any]] = {
 """What differs from the class defaults. An options class also takes the rows of its bases."""
 
 _FAST: dict[tuple[type, str], dict[str, Any]] = {
-    (DiffusionOptions, "mixture"): {"T": 200, "dual_step": 2.5, "n_candidates": 8},
+    (DiffusionOptions, "mixture"): {"n_candidates": 8},
     (DiffusionOptions, "mixture-plane"): {"T": 200, "dual_step": 0.2},
-    (DiffusionOptions, "portfolio"): {"T": 200, "dual_step": 1000.0, "dual_ramp": 1.0, "n_candidates": 4},
+    # With α floored at .5 estimates leave the vertices early; the ramp keeps λ low until they have.
+    (DiffusionOptions, "portfolio"): {
+        "T": 100,
+        "dual_step": 2000.0,
+        "dual_ramp": 0.5,
+        "n_candidates": 4,
+        "alpha_min": 0.5,
+    },
 }
 """What `fast` changes on top of `paper`."""
 
@@ -79,6 +87,8 @@ def resolve(options_type: type[Options], problem: Problem, preset: str, override
     for table in (_PAPER, _FAST) if preset == "fast" else (_PAPER,):
         for cls in reversed(options_type.__mro__):
             values |= table.get((cls, row), {})
+    if row.startswith("mixture") and math.isinf(problem.bound):
+        values.pop("alpha_min", None)  # without a box, the floor is what bounds the clean estimate
     return options_type(**(values | overrides))
 
 

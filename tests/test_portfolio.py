@@ -188,7 +188,7 @@ def test_enriched_rows_by_hand():
     np.testing.assert_allclose(rows[70:80], unit * (0.067 - exposure) / 0.067, atol=1e-12)
     worst = np.argsort(returns.mean(1))[:12]
     loss, allowed = -returns[worst] @ x.numpy(), -returns[worst].mean(1)
-    np.testing.assert_allclose(rows[80:92], unit * (loss - allowed) / allowed, atol=1e-12)
+    np.testing.assert_allclose(rows[80:92], unit * (loss - allowed) / returns.mean(1).std(ddof=1), atol=1e-12)
     n_eff = np.exp(-(x * x.log()).sum().item())
     np.testing.assert_allclose(rows[92], unit * (n_eff / 3 - 1), atol=1e-12)
     assert problem.n_constraints == 93 == len(problem.constraint_names) == len(problem.constraint_limits)

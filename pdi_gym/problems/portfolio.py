@@ -252,11 +252,14 @@ class Portfolio(Problem):
         return self._moments(x).mu if xi is None else xi.to(x.dtype).mean(0)
 
     @cached_property
-    def graph(self) -> Graph:
-        """Each asset's 20 strongest |correlations|, weights over the adjacency's largest eigenvalue.
+    def asset_features(self) -> Tensor:
+        """(N, 3) μ_j, Σ_jj and b_j, each over its mean size."""
+        features = torch.stack([self.mu, self.sigma.diagonal(), self.budgets], 1)
+        return (features / features.abs().mean(0)).float()
 
-        Node features: μ_j, Σ_jj and b_j, each over its mean size.
-        """
+    @cached_property
+    def graph(self) -> Graph:
+        """Each asset's 20 strongest |correlations|, weights over the adjacency's largest eigenvalue."""
         deviation = self.sigma.diagonal().sqrt()
         strength = (self.sigma / torch.outer(deviation, deviation)).abs().fill_diagonal_(0)
         k = min(NEIGHBOURS, self.latent_dim - 1)
@@ -264,10 +267,8 @@ class Portfolio(Problem):
         asset = torch.arange(self.latent_dim).unsqueeze(1).expand_as(neighbour)
         adjacency = torch.zeros_like(strength).scatter_(1, neighbour, weight)
         radius = torch.linalg.eigvals(adjacency).abs().max()
-        features = torch.stack([self.mu, self.sigma.diagonal(), self.budgets], 1)
-        features = features / features.abs().mean(0)
         edges = torch.stack([neighbour.flatten(), asset.flatten()])
-        return Graph(features.float(), edges, (weight.flatten() / radius).float())
+        return Graph(self.asset_features, edges, (weight.flatten() / radius).float())
 
     def metrics(self, x: Tensor, weights: Tensor, residuals: Tensor) -> dict[str, float]:
         """Mean return, mean effective number of assets, and entropy and size of the argmax histogram."""
