@@ -11,6 +11,7 @@ from pdi_gym.envs.wrappers import RecordConstraintStatistics
 __all__ = ["ENV_IDS", "ErgodicEnv", "ErgodicVectorEnv", "RecordConstraintStatistics", "register"]
 
 _CLASSES = {
+    "WirelessPower-v0": "pdi_gym.envs.wireless:WirelessPower",
     "Portfolio-v0": "pdi_gym.envs.portfolio:Portfolio",
     "MixtureOfGaussians-v0": "pdi_gym.envs.mixture:MixtureOfGaussians",
     "MixtureOfGaussians2D-v0": "pdi_gym.envs.mixture:MixtureOfGaussians2D",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from pdi_gym.problems.mixture import MixtureOfGaussians
     from pdi_gym.problems.portfolio import Portfolio
+    from pdi_gym.problems.wireless import WirelessPower
 
 MET, MISSED, NEUTRAL = "#0072B2", "#D55E00", "#666666"
 """Okabe–Ito blue and vermilion: told apart by colour-blind readers."""
@@ -201,4 +202,27 @@ def portfolio_horizon(
     right.plot(wealth, color=MET, lw=1.5)
     right.set(xlabel="slot", ylabel="1 + sum of returns", title=f"Wealth, slot {len(wealth) - 1}")
     right.grid(alpha=0.3)
+    return fig
+
+
+def network_map(problem: WirelessPower, rates: np.ndarray, title: str) -> Figure:
+    """Where the pairs stand; receivers coloured by served rate, and crosses where it falls short."""
+    assert problem.positions is not None
+    fig, ax = figure(6.4, 5.4)
+    transmitters, receivers = problem.positions
+    met = rates >= problem.r_min - problem.tolerance
+    ends = np.stack([transmitters, receivers, np.full_like(receivers, np.nan)], 1).reshape(-1, 2)
+    ax.plot(*ends.T, color=NEUTRAL, lw=0.8, zorder=1)
+    ax.scatter(*transmitters.T, marker="^", s=14, color=NEUTRAL, label="transmitter", zorder=2)
+    top = 2 * problem.r_min if problem.r_min > 0 else max(float(rates.max()), 1e-9)
+    for mask, marker, size, name in ((met, "o", 34, "met"), (~met, "X", 64, "missed")):
+        points = ax.scatter(
+            *receivers[mask].T, c=rates[mask], cmap="cividis", vmin=0, vmax=top, marker=marker, s=size,
+            edgecolors="black" if name == "met" else MISSED, linewidths=0.5 if name == "met" else 1.2,
+            label=f"receiver, {name} ({mask.sum()})", zorder=3,
+        )  # fmt: skip
+    fig.colorbar(points, ax=ax, label=f"average rate in bit/s/Hz (required: {problem.r_min:g})", extend="max")
+    ax.set(xlabel="metres", ylabel="metres", aspect="equal")
+    ax.set_title(title, fontsize=9)
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=3, fontsize=8)
     return fig
