@@ -47,8 +47,8 @@ class Compare:
     """Environment id, for example WirelessPower-v0."""
     agents: tuple[str, ...] = ()
     """Agents by name, or name@preset; all that apply when left out."""
-    instances: int = 4
-    """How many instances of the split."""
+    instances: int | None = None
+    """How many instances of the split; 4 when left out, or all if there are fewer."""
     horizon: int = 500
     """Slots of an ergodic horizon."""
     trials: int = 50
@@ -67,21 +67,23 @@ class Compare:
     """Print no progress and no table."""
 
     def run(self, console: Console) -> None:
-        names = self.agents or tuple(list_agents(make_env(self.env, {}).problem))
+        env = make_env(self.env, {})
+        names = self.agents or tuple(list_agents(env.problem))
+        instances = min(4, env.n_instances) if self.instances is None else self.instances
         out = self.out or Path("runs/logs") / f"{self.env}-seed{self.seed}"
         progress = Progress(
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
             console=console, disable=self.quiet,
         )  # fmt: skip
         with progress:
-            bar = progress.add_task(self.env, total=len(names) * self.instances)
+            bar = progress.add_task(self.env, total=len(names) * instances)
 
             def advance(row: Row) -> None:
                 progress.update(bar, advance=1, description=f"{self.env}: {row['agent']}")
 
             try:
                 rows = compare(
-                    names, self.env, self.instances, self.horizon, self.trials, self.seed, self.workers,
+                    names, self.env, instances, self.horizon, self.trials, self.seed, self.workers,
                     out, n=self.n, on_row=advance,
                 )  # fmt: skip
             except KeyboardInterrupt:
@@ -89,7 +91,7 @@ class Compare:
                     f"finished rows are in {out}; the same command goes on there"
                 ) from None
         settings = {
-            "env": self.env, "instances": self.instances, "horizon": self.horizon, "trials": self.trials,
+            "env": self.env, "instances": instances, "horizon": self.horizon, "trials": self.trials,
             "n": self.n, "seed": self.seed,
         }  # fmt: skip
         tracking.write_results(out, rows, settings)
@@ -98,7 +100,7 @@ class Compare:
         if self.json is not None:
             write_text(self.json, json.dumps(rows, indent=1))
         if not self.quiet:
-            console.print(comparison_table(rows, f"{self.env}, {self.instances} instances"))
+            console.print(comparison_table(rows, f"{self.env}, {instances} instance{'s' * (instances > 1)}"))
             console.print(
                 f"Figures, table and rows: {out}\nTensorBoard: tensorboard --logdir {out}/tensorboard"
             )

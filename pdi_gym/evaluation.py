@@ -55,7 +55,7 @@ def averages(
         )
     if not problem.exact:
         return _play(policy, problem, horizon, trials, seed)
-    x = torch.as_tensor(policy.actions)
+    x = torch.as_tensor(policy.actions, dtype=torch.float32)
     weights = torch.as_tensor(policy.weights, dtype=torch.float64)
     residuals = weights @ problem.constraints(x).double()
     return float(weights @ problem.objective(x).double()), residuals.unsqueeze(0)
@@ -74,7 +74,7 @@ def summarise(
     if not problem.exact:
         metrics["feasible_single"] = float((residuals <= problem.tolerance).double().mean())
     return metrics | problem.metrics(
-        torch.as_tensor(policy.actions), torch.as_tensor(policy.weights), residuals
+        torch.as_tensor(policy.actions, dtype=torch.float32), torch.as_tensor(policy.weights), residuals
     )
 
 
@@ -83,7 +83,7 @@ def _play(
 ) -> tuple[float, Tensor]:
     """`trials` horizons over one path of slots, which environments seeded alike go through too."""
     atoms = np.stack([policy.schedule(horizon, seeding.rng(seed, seeding.TRIALS, k)) for k in range(trials)])
-    actions = torch.as_tensor(policy.actions)
+    actions = torch.as_tensor(policy.actions, dtype=torch.float32)
     objective = torch.zeros((), dtype=torch.float64)
     residuals = torch.zeros(trials, problem.n_constraints, dtype=torch.float64)
     slot = 0
@@ -123,7 +123,7 @@ class Task:
 def compare(
     agents: Sequence[str | Agent] | Mapping[str, str | Agent],
     env_id: str,
-    instances: int = 4,
+    instances: int | None = None,
     horizon: int = 500,
     trials: int = 50,
     seed: int = 0,
@@ -134,7 +134,7 @@ def compare(
     env_kwargs: dict[str, Any] | None = None,
     on_row: Callable[[Row], None] | None = None,
 ) -> list[Row]:
-    """Every agent on the first `instances` instances of an environment's split.
+    """Every agent on the first `instances` instances of an environment's split (4, or all if fewer).
 
     Agents are names, agents, or a mapping from the table's labels to either. Rows are the same for
     any number of workers, each a process with one thread. With `out`, every finished row and its
@@ -142,10 +142,11 @@ def compare(
     the last one stopped. `on_row` sees each row as it comes.
     """
     check_int("horizon", horizon, 1), check_int("trials", trials, 1), check_int("workers", workers, 1)
-    check_int("instances", instances, 1), seeding.rng(seed, seeding.POLICY)
+    seeding.rng(seed, seeding.POLICY)
     labelled = _labelled(agents)
     kwargs = dict(env_kwargs or {})
     env: Any = make_env(env_id, kwargs)
+    instances = min(4, env.n_instances) if instances is None else check_int("instances", instances, 1)
     if instances > env.n_instances:
         raise ValueError(f"instances must be ≤ {env.n_instances} for {env_id}, got {instances}")
     for label, agent in labelled.items():

@@ -75,7 +75,12 @@ class MonteCarloScore:
         self.effective_sample_size = float((1 / weights.square().sum(0)).mean())
         if clipped is not None:
             grad = grad.masked_fill(clipped, 0)
-        return (weights.unsqueeze(-1) * grad).sum(0) / (-self.beta * scale)
+        score = (weights.unsqueeze(-1) * grad).sum(0) / (-self.beta * scale)
+        if lemma and bound == float("inf"):
+            # The clean estimate is an average of candidates: without a box, their hull bounds it.
+            clean = ((z + sigma**2 * score) / scale).clamp(points.amin(0), points.amax(0))
+            score = (scale * clean - z) / sigma**2
+        return score
 
 
 class HasTiltedLaw(Protocol):

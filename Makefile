@@ -1,0 +1,44 @@
+# Two jobs, each of which sets everything up by itself in .venv:
+#   make compare   compare the agents; prints a table, writes figures and TensorBoard events
+#   make test      run the tests
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+WORKERS ?= 2
+COMPARE_FLAGS ?=
+
+.PHONY: compare test lint clean
+
+compare: $(VENV)/.installed
+	@echo "== Comparing agents on MixtureOfGaussians-v0 and MixtureOfGaussians2D-v0"
+	$(BIN)/pdi-gym compare MixtureOfGaussians2D-v0 --instances 1 --workers $(WORKERS) $(COMPARE_FLAGS)
+	$(BIN)/pdi-gym compare MixtureOfGaussians-v0 --instances 1 --workers $(WORKERS) $(COMPARE_FLAGS)
+
+test: $(VENV)/.installed-dev
+	@echo "== Checking style and types"
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	@echo "== Running the tests"
+	$(BIN)/python -m pytest -n $(WORKERS) --cov --cov-report=term:skip-covered
+
+clean:
+	rm -rf $(VENV) build *.egg-info
+
+# torch comes first and pinned: asked for by another package, pip would take a build with CUDA.
+$(VENV)/.torch: constraints.txt
+	@echo "== Creating $(VENV) and installing torch"
+	$(PYTHON) -c 'import sys; sys.exit("pdi-gym needs Python 3.10 or newer" if sys.version_info < (3, 10) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet "$$(grep '^torch==' constraints.txt)"
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.torch setup.cfg
+	@echo "== Installing pdi-gym"
+	$(BIN)/pip install --quiet -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	@echo "== Installing the test tools"
+	$(BIN)/pip install --quiet -c constraints.txt -e ".[dev]"
+	@touch $@

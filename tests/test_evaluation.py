@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from pdi_gym import TimeSharingPolicy, evaluation, seeding
+from pdi_gym.agents import make_agent
+from pdi_gym.envs import ErgodicEnv
+from pdi_gym.evaluation import compare, evaluate, load_policy
+from pdi_gym.problems import MixtureOfGaussians
+from tests.cases import Sensors
+
+
+def test_exact_metrics_by_hand() -> None:
+    """One standard Gaussian in the plane, x_0 ≥ 1 on average, two weighted atoms."""
+    problem = MixtureOfGaussians([[0.0, 0.0]], [[1.0, 1.0]], [1.0], [[1.0, 0.0]], [1.0])
+    policy = TimeSharingPolicy(np.array([[3.0, 0.0], [0.0, 2.0]]), np.array([0.25, 0.75]))
+    metrics = evaluate(policy, problem)
+    expected = np.log(2 * np.pi) + 0.25 * 4.5 + 0.75 * 2.0
+    assert metrics["objective"] == pytest.approx(expected, rel=1e-6)
+    assert metrics["mean_violation"] == pytest.approx(0.25) and metrics["feasible"] == 0
+    assert metrics["modes"] == 1 and metrics["mode_entropy"] == 0
+
+
+def test_slots_equal_stepping_the_environment() -> None:
+    problem, horizon = Sensors(), 40
+    policy = make_agent("random").sample(problem, n=5, seed=2)
+    metrics = evaluate(policy, problem, horizon=horizon, trials=3, seed=9)
+    env = ErgodicEnv(problem, horizon=horizon)
+    objective, residuals = [], []
+    for trial in range(3):
+        env.reset(seed=9)
+        for atom in policy.schedule(horizon, seeding.rng(9, seeding.TRIALS, trial)):
+            _, reward, _, _, info = env.step(env.to_action(policy.actions[atom]))
+            objective.append(-reward)
+        residuals.append(info["ergodic_residuals"])
+    assert metrics["objective"] == pytest.approx(np.mean(objective), rel=1e-5)
+    average = np.mean(residuals, 0)
+    assert metrics["mean_violation"] == pytest.approx(np.maximum(average, 0).mean(), rel=1e-4, abs=1e-6)
+    assert metrics["feasible_single"] == pytest.approx(np.mean(np.array(residuals) <= 0))
+
+
+def test_slot_averages_converge_to_the_expectation() -> None:
+    policy = TimeSharingPolicy(np.array([[0.5, 0.5, 0.5], [0.1, 0.0, 0.2]]), np.array([0.6, 0.4]))
+    _, residuals = evaluation.averages(policy, Sensors(), horizon=2000, trials=20, seed=1)
+    expected = 1 - (0.6 * 1.5 + 0.4 * 0.3)
+    spread = np.sqrt((0.6 * 0.75 + 0.4 * 0.05) / 2000)  # of the shared path; trials hardly help
+    assert abs(residuals.mean().item() - expected) < 5 * spread
+
+
+def test_inference_and_evaluation_never_share_randomness() -> None:
+    for seed in range(20):
+        streams = [seeding.generator(seed, s) for s in (seeding.POLICY, seeding.SLOTS, seeding.TRIALS)]
+        draws = [torch.rand(1000, generator=g) for g in streams]
+        for i in range(3):
+            for j in range(i):
+                assert abs(np.corrcoef(draws[i], draws[j])[0, 1]) < 0.15
+
+
+def test_compare_is_the_same_for_any_number_of_workers(tmp_path: Path) -> None:
+    agents = {"a": make_agent("pdi-mc", T=8), "b": "random"}
+    tables = [
+        compare(agents, "MixtureOfGaussians2D-v0", instances=1, n=16, workers=w, out=tmp_path / str(w))
+        for w in (1, 2)
+    ]
+    assert [(r["agent"], r["instance"], r["metrics"]) for r in tables[0]] == [
+        (r["agent"], r["instance"], r["metrics"]) for r in tables[1]
+    ]
+    one, two = (load_policy(tmp_path / w / "policies" / "a-0.npz")[0] for w in "12")
+    assert np.array_equal(one.actions, two.actions)
+
+
+def test_compare_resumes_and_notices_changed_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+    original = type(make_agent("random")).sample
+
+    def counted(self, *args):  # type: ignore[no-untyped-def]
+        calls.append(self.name)
+        return original(self, *args)
+
+    monkeypatch.setattr(type(make_agent("random")), "sample", counted)
+    arguments = {"env_id": "MixtureOfGaussians2D-v0", "instances": 1, "n": 8, "out": tmp_path}
+    first = compare(["random"], **arguments)  # type: ignore[arg-type]
+    again = compare(["random"], **arguments)  # type: ignore[arg-type]
+    assert again == first and calls == ["random"]
+    compare(["random"], seed=1, **arguments)  # type: ignore[arg-type]
+    assert len(calls) == 2
+    stored = json.loads((tmp_path / "rows" / "random-0.json").read_text())
+    assert stored["settings"]["seed"] == 1 and not list(tmp_path.rglob("*.tmp*"))
+
+
+def test_rows_finished_before_a_failure_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(self, *args):  # type: ignore[no-untyped-def]
+        raise KeyboardInterrupt
+
+    agents = {"first": "random", "second": make_agent("pdi-mc", T=3)}
+    arguments = {"env_id": "MixtureOfGaussians2D-v0", "instances": 1, "n": 8, "out": tmp_path}
+    with monkeypatch.context() as patch:
+        patch.setattr(type(agents["second"]), "_sample", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            compare(agents, **arguments)  # type: ignore[arg-type]
+    assert (tmp_path / "rows" / "first-0.json").exists() and not (
+        tmp_path / "rows" / "second-0.json"
+    ).exists()
+    assert len(compare(agents, **arguments)) == 2  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"env_id": "MixtureOfGausians-v0"},
+            "unknown environment 'MixtureOfGausians-v0' — did you mean",
+        ),
+        ({"agents": ["pdi-cm"]}, "unknown agent 'pdi-cm' — did you mean pdi-mc"),
+        ({"agents": []}, "agents must name at least one agent"),
+        ({"agents": ["random", "random"]}, "agents must differ by name"),
+        ({"agents": "random"}, "agents must be a list of names"),
+        ({"instances": 0}, "instances must be a whole number ≥ 1, got 0"),
+        ({"instances": 2}, "instances must be ≤ 1 for MixtureOfGaussians2D-v0, got 2"),
+        ({"horizon": 0}, "horizon must be a whole number ≥ 1, got 0"),
+        ({"out": "/dev/null/x"}, "out must be a folder that can be written"),
+    ],
+)
+def test_bad_input(arguments: dict[str, object], message: str) -> None:
+    defaults = {"agents": ["random"], "env_id": "MixtureOfGaussians2D-v0", "instances": 1}
+    with pytest.raises(ValueError, match=message):
+        compare(**{**defaults, **arguments})  # type: ignore[arg-type]
+
+
+def test_policy_of_another_size_is_refused() -> None:
+    with pytest.raises(ValueError, match="policy.actions must have 3 columns, got 2"):
+        evaluate(TimeSharingPolicy(np.zeros((1, 2))), Sensors())

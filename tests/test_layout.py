@@ -1,0 +1,48 @@
+"""Promises about the repository itself."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCES = sorted(
+    p for d in ("pdi_gym", "agents", "envs", "runs", "tests") for p in (ROOT / d).glob("**/*.py")
+)
+FORBIDDEN = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}
+
+
+def imports(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module)
+    return names
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_no_bare_imports_and_no_pickles(path: Path) -> None:
+    tops = {name.split(".")[0] for name in imports(path)}
+    assert not tops & {"agents", "envs"}, "import pdi_gym.agents or pdi_gym.envs instead"
+    assert not tops & FORBIDDEN
+    assert "torch.load(" not in path.read_text() or path == Path(__file__)
+
+
+def test_imports_point_one_way() -> None:
+    upper = {"evaluation", "tracking", "cli", "bench", "__init__"}
+    core = [p for p in (ROOT / "pdi_gym").glob("*.py") if p.stem not in upper]
+    core += list((ROOT / "pdi_gym" / "problems").glob("*.py"))
+    for path in core:
+        for name in imports(path):
+            assert not name.startswith(("pdi_gym.agents", "pdi_gym.envs")), f"{path.name} imports {name}"
+
+
+def test_matplotlib_is_imported_lazily() -> None:
+    code = "import sys, pdi_gym, pdi_gym.agents, pdi_gym.evaluation; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
