@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pdi_gym.agents.base import Agent
-from pdi_gym.agents.fixed import Random
+from pdi_gym.agents.convex import Markowitz, RiskBudget
+from pdi_gym.agents.fixed import EqualWeight, Random
 from pdi_gym.agents.pdi import PDI, FrozenLast, FrozenMean, FrozenTail, Unconstrained
 from pdi_gym.agents.pdl import PDL
 from pdi_gym.agents.pdm import PDM
@@ -15,7 +16,20 @@ from pdi_gym.validation import suggest
 __all__ = ["Agent", "list_agents", "make_agent"]
 
 AGENTS: dict[str, type[Agent]] = {
-    cls.name: cls for cls in (PDI, Unconstrained, FrozenLast, FrozenMean, FrozenTail, PDL, PDM, Random)
+    cls.name: cls
+    for cls in (
+        PDI,
+        Unconstrained,
+        FrozenLast,
+        FrozenMean,
+        FrozenTail,
+        PDL,
+        PDM,
+        EqualWeight,
+        Random,
+        Markowitz,
+        RiskBudget,
+    )
 }
 
 

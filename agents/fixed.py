@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 
 from pdi_gym.agents.base import Agent, Observer
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
+from pdi_gym.problems.portfolio import Portfolio
 
 
 class Random(Agent):
@@ -22,3 +24,20 @@ class Random(Agent):
     ) -> TimeSharingPolicy:
         action = 2 * torch.rand((n, problem.latent_dim), generator=generator) - 1
         return TimeSharingPolicy(problem.to_decision(action).numpy())
+
+
+class EqualWeight(Agent):
+    """The same share of every asset: the portfolio that needs no data."""
+
+    name = "equal-weight"
+    summary = "the same share of every asset"
+
+    @classmethod
+    def applies(cls, problem: Problem) -> bool:
+        return isinstance(problem, Portfolio)
+
+    def _sample(
+        self, problem: Problem, options: Any, n: int, generator: torch.Generator, callback: Observer | None
+    ) -> TimeSharingPolicy:
+        share = np.full((n, problem.latent_dim), 1 / problem.latent_dim, dtype=np.float32)
+        return TimeSharingPolicy(share)

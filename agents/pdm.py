@@ -11,6 +11,7 @@ from pdi_gym.options import ProjectionOptions
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
 from pdi_gym.problems.mixture import MixtureOfGaussians
+from pdi_gym.problems.portfolio import Portfolio
 
 
 class PDM(DiffusionAgent):
@@ -31,6 +32,8 @@ class PDM(DiffusionAgent):
         def correct(clean: Tensor, tau: int, xi: Tensor | None) -> Tensor:
             if isinstance(problem, MixtureOfGaussians):
                 return problem.project(cimmino(problem, clean, options.projection_steps))
+            if isinstance(problem, Portfolio) and problem.limits is None:
+                return cap_risk(problem, clean, options.projection_steps)
             return gradient_projection(problem, clean, xi, options)
 
         trace = Trace(options.T, callback)
@@ -50,6 +53,36 @@ def cimmino(problem: MixtureOfGaussians, x: Tensor, steps: int) -> Tensor:
             break
         x = x + (excess / row_square) @ problem.A / violated.clamp(min=1)
     return x
+
+
+def cap_risk(problem: Portfolio, z: Tensor, steps: int) -> Tensor:
+    """Weights whose risk contribution is over budget are cut to it, and the rest share what is freed.
+
+    A cut solves Σ_jj x_j² + r_j x_j = b_j for x_j > 0 with r_j = Σ_{i≠j} Σ_ji x_i held fixed: Newton's
+    fixed point for one asset. Assets once cut take no part in the sharing, so the cuts settle.
+    """
+    shape, x = z.shape, problem.decode(z).flatten(0, -2)
+    sigma, variance = problem.sigma.float(), problem.sigma.diagonal().float()
+    budgets = 0.999 * problem.budgets.float()  # the margin lets the iteration end
+    cut = torch.zeros_like(x, dtype=torch.bool)
+    active = torch.arange(len(x))
+    for _ in range(steps):
+        w, held = x[active], cut[active]
+        marginal = w @ sigma
+        over = w * marginal > problem.budgets.float()
+        left = over.any(-1) & ~(held | over).all(-1)
+        if not left.any():
+            break
+        active, w, held, marginal, over = active[left], w[left], held[left], marginal[left], over[left]
+        rest = marginal - variance * w
+        root = 2 * budgets / (rest + (rest.square() + 4 * variance * budgets).sqrt())
+        w = torch.where(over, root, w)
+        held = held | over
+        free = w.masked_fill(held, 0)
+        spare = (1 - (w - free).sum(-1, keepdim=True)).clamp(min=0)
+        x[active] = w - free + free * (spare / free.sum(-1, keepdim=True))
+        cut[active] = held
+    return problem.encode(x / x.sum(-1, keepdim=True)).view(shape)
 
 
 def gradient_projection(problem: Problem, z: Tensor, xi: Tensor | None, options: ProjectionOptions) -> Tensor:
