@@ -54,13 +54,7 @@ _FAST: dict[tuple[type, str], dict[str, Any]] = {
     (DiffusionOptions, "mixture"): {"n_candidates": 8},
     (DiffusionOptions, "mixture-plane"): {"T": 200, "dual_step": 0.2},
     # With α floored at .5 estimates leave the vertices early; the ramp keeps λ low until they have.
-    (DiffusionOptions, "portfolio"): {
-        "T": 100,
-        "dual_step": 2000.0,
-        "dual_ramp": 0.5,
-        "n_candidates": 4,
-        "alpha_min": 0.5,
-    },
+    (DiffusionOptions, "portfolio"): {"T": 100, "dual_ramp": 0.5, "n_candidates": 4, "alpha_min": 0.5},
 }
 """What `fast` changes on top of `paper`."""
 
@@ -89,7 +83,25 @@ def resolve(options_type: type[Options], problem: Problem, preset: str, override
             values |= table.get((cls, row), {})
     if row.startswith("mixture") and math.isinf(problem.bound):
         values.pop("alpha_min", None)  # without a box, the floor is what bounds the clean estimate
+    if isinstance(problem, Portfolio) and preset == "fast" and issubclass(options_type, DiffusionOptions):
+        values |= _market_units(problem)
     return options_type(**(values | overrides))
+
+
+def _market_units(problem: Portfolio) -> dict[str, float]:
+    """Temperature and dual steps in the market's own units, daily or yearly, few assets or many.
+
+    λ is return per variance, so its unit is mean|μ|/Σb. The clamp is what keeps an instance from
+    collapsing: an asset whose variance is a thousand budgets could otherwise, by one early visit,
+    get a multiplier so large that every sample flees from vertex to vertex.
+    """
+    size = float(problem.mu.abs().mean())
+    unit = size / float(problem.budgets.sum())
+    return {
+        "beta": size / 440,
+        "dual_step": 0.05 * unit / float(problem.budgets.mean()),
+        "dual_max": 5 * unit,
+    }
 
 
 def check_overrides(agent: str, options_type: type[Any], overrides: dict[str, Any]) -> None:
