@@ -19,26 +19,33 @@ RESIDUAL_CLIP = 10.0
 
 
 class Horizon:
-    """The state of one running horizon: where its slots come from and what has been averaged."""
+    """The state of one running horizon: where its slots come from and what has been averaged.
 
-    def __init__(self, problem: Problem, length: int, generator: torch.Generator):
-        self.problem, self.length, self.slot = problem, length, 0
-        self.residual_sum = np.zeros(problem.n_constraints)
+    `residual_sum` (m,) may be a row of a batch's array.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        length: int,
+        generator: torch.Generator,
+        residual_sum: np.ndarray | None = None,
+    ):
+        self.slot = 0
+        self.residual_sum = np.zeros(problem.n_constraints) if residual_sum is None else residual_sum
+        self._length = length
         self._path: Iterator[torch.Tensor | None] = problem.path(length, generator)
         self._chunk: torch.Tensor | None = None
         self._at = self._end = 0
 
     def next_realisation(self) -> torch.Tensor | None:
-        """ξ of this slot with a leading axis of one, or None where nothing is random."""
+        """Move to the next slot: its ξ with a leading axis of one, or None where nothing is random."""
         if self._at >= self._end:
             self._chunk = next(self._path)
-            self._at, self._end = 0, self.length if self._chunk is None else len(self._chunk)
+            self._at, self._end = 0, self._length if self._chunk is None else len(self._chunk)
         self._at += 1
-        return None if self._chunk is None else self._chunk[self._at - 1 : self._at]
-
-    def record(self, residuals: np.ndarray) -> None:
-        self.residual_sum += residuals
         self.slot += 1
+        return None if self._chunk is None else self._chunk[self._at - 1 : self._at]
 
     @property
     def ergodic_residuals(self) -> np.ndarray:
@@ -145,7 +152,7 @@ class ErgodicEnv(gym.Env[Any, np.ndarray]):
         x = self.problem.to_decision(torch.from_numpy(a))
         value, f = self.problem.slot(x, xi)
         objective, residuals = value.numpy().astype(np.float64), f.numpy().astype(np.float32)
-        self._state.record(residuals[0])
+        self._state.residual_sum += residuals[0]
         if self.render_mode is not None:
             self._history.append(x[0].numpy().copy())
         info = {k: v[0] for k, v in self.slot_info(self.problem, objective, residuals).items()}
@@ -230,13 +237,17 @@ class ErgodicEnv(gym.Env[Any, np.ndarray]):
     def observe(self, problem: Problem, state: Horizon) -> Any:
         """The observation of a running horizon, fresh arrays every call."""
         residuals = state.ergodic_residuals / self.residual_scale(problem)
+        batch = self.assemble(self.features(problem)[None], residuals[None], np.array([state.slot]))
+        return {k: v[0] for k, v in batch.items()} if isinstance(batch, dict) else batch[0]
+
+    def assemble(self, features: np.ndarray, residuals: np.ndarray, slots: np.ndarray) -> Any:
+        """Observations of B horizons from features (B, …), scaled residuals (B, m) and slots (B,)."""
         residuals = np.clip(residuals, -RESIDUAL_CLIP, RESIDUAL_CLIP).astype(np.float32)
-        time = np.array([state.slot / self.horizon], dtype=np.float32)
-        features = self.features(problem)
+        time = (slots / self.horizon).astype(np.float32)[:, None]
         if self.observation == "flat":
-            return np.concatenate([features.ravel(), residuals, time])
+            return np.concatenate([features.reshape(len(slots), -1), residuals, time], 1)
         parts = {"residuals": residuals, "time": time}
-        return parts | {"features": features.copy()} if features.size else parts
+        return parts | {"features": features.copy()} if features[0].size else parts
 
     def _text(self) -> str:
         assert self._state is not None

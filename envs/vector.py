@@ -47,7 +47,10 @@ class ErgodicVectorEnv(gym.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.problems: list[Problem] = [self._env.problem] * num_envs
         self._rngs: list[np.random.Generator | None] = [None] * num_envs
-        self._horizons: list[Horizon | None] = [None] * num_envs
+        self._horizons: list[Horizon] = []
+        self._sums = np.zeros((num_envs, self._env.problem.n_constraints))
+        self._scales = np.ones((num_envs, 1))
+        self._features = np.stack([self._env.features(self._env.problem)] * num_envs)
         self._done = np.zeros(num_envs, dtype=bool)
 
     def reset(  # type: ignore[override]
@@ -62,6 +65,8 @@ class ErgodicVectorEnv(gym.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
         mask = options.pop("reset_mask", np.ones(self.num_envs, dtype=bool))
         if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (self.num_envs,):
             raise ValueError(f"options['reset_mask'] must be a boolean array of shape ({self.num_envs},)")
+        if not self._horizons and not mask.all():
+            raise gym.error.ResetNeeded("the first reset must be of all environments")
         for i in np.flatnonzero(mask):
             self._reset_one(int(i), seeds[i], options)
         return self._observe(), self._info(mask, {})
@@ -74,11 +79,15 @@ class ErgodicVectorEnv(gym.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
         self.problems[i] = self._env.choose_problem(self.problems[i], rng, options)
         stream = seed if seed is not None else int(rng.integers(2**31))
         generator = seeding.generator(stream, seeding.SLOTS)
-        self._horizons[i] = Horizon(self.problems[i], self._env.horizon, generator)
+        self._sums[i] = 0
+        horizon = Horizon(self.problems[i], self._env.horizon, generator, self._sums[i])
+        self._horizons[i : i + 1] = [horizon]
+        self._scales[i] = self._env.residual_scale(self.problems[i])
+        self._features[i] = self._env.features(self.problems[i])
         self._done[i] = False
 
     def step(self, actions: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        if any(h is None for h in self._horizons):
+        if not self._horizons:
             raise gym.error.ResetNeeded("call reset() before step()")
         if self.autoreset_mode == AutoresetMode.DISABLED and self._done.any():
             raise gym.error.ResetNeeded("reset the finished horizons with options={'reset_mask': …}")
@@ -97,8 +106,7 @@ class ErgodicVectorEnv(gym.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
             extra = self._env.slot_info(self._env.problem, objective, residuals)
             extra["residuals"] = residuals
             extra["cost"] = np.maximum(residuals, 0).mean(-1).astype(np.float64)
-        slots = np.array([h.slot for h in self._horizons])  # type: ignore[union-attr]
-        truncated = slots >= self._env.horizon
+        truncated = self._slots() >= self._env.horizon
         self._done = truncated.copy()
         return (
             self._observe(),
@@ -111,15 +119,18 @@ class ErgodicVectorEnv(gym.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
     def _play(self, rows: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Objective (B,) and residuals (B, m) of one slot of those rows."""
         problems = [self.problems[i] for i in rows]
-        horizons = [self._horizons[i] for i in rows]
-        drawn = [h.next_realisation() for h in horizons]  # type: ignore[union-attr]
-        xi = None if drawn[0] is None else torch.cat(drawn)  # type: ignore[arg-type]
+        drawn = [self._horizons[i].next_realisation() for i in rows]
         x = problems[0].to_decision(torch.from_numpy(actions))
-        value, f = type(problems[0]).slot_batch(problems, x, xi)
+        value, f = type(problems[0]).slot_batch(problems, x, None if drawn[0] is None else drawn)
         residuals = f.numpy().astype(np.float32)
-        for horizon, r in zip(horizons, residuals, strict=True):
-            horizon.record(r)  # type: ignore[union-attr]
+        self._sums[rows] += residuals
         return value.numpy().astype(np.float64), residuals
+
+    def _slots(self) -> np.ndarray:
+        return np.array([horizon.slot for horizon in self._horizons])
+
+    def _averages(self) -> np.ndarray:
+        return self._sums / np.maximum(self._slots(), 1)[:, None]
 
     def _info(self, playing: np.ndarray, extra: dict[str, np.ndarray]) -> dict[str, Any]:
         """Batched arrays with Gymnasium's boolean masks; rows that were only reset are zero."""
@@ -128,13 +139,14 @@ class ErgodicVectorEnv(gym.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
             full = np.zeros((self.num_envs, *rows.shape[1:]), dtype=rows.dtype)
             full[playing] = rows
             infos[key], infos[f"_{key}"] = full, playing.copy()
-        averages = [np.zeros(0) if h is None else h.ergodic_residuals for h in self._horizons]
-        infos["ergodic_residuals"] = np.stack(averages).astype(np.float32)
+        infos["ergodic_residuals"] = self._averages().astype(np.float32)
         infos["_ergodic_residuals"] = np.ones(self.num_envs, dtype=bool)
         return infos
 
     def _observe(self) -> Any:
-        rows = [self._env.observe(p, h) for p, h in zip(self.problems, self._horizons, strict=True) if h]
+        if self._env.observation in ("flat", "dict"):
+            return self._env.assemble(self._features, self._averages() / self._scales, self._slots())
+        rows = [self._env.observe(p, h) for p, h in zip(self.problems, self._horizons, strict=True)]
         out = create_empty_array(self.single_observation_space, self.num_envs, fn=np.zeros)
         return concatenate(self.single_observation_space, rows, out)
 

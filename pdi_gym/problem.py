@@ -93,17 +93,21 @@ class Problem(Protocol):
         )
 
     @classmethod
-    def slot_batch(cls, problems: Sequence[Problem], x: Tensor, xi: Tensor | None) -> tuple[Tensor, Tensor]:
-        """`slot` for row b of x under `problems[b]`; rows that share a problem are one call."""
+    def slot_batch(
+        cls, problems: Sequence[Problem], x: Tensor, xi: Sequence[Tensor] | None
+    ) -> tuple[Tensor, Tensor]:
+        """`slot` for row b of x (B, d) under `problems[b]` and ξ[b] (1, …): (B,) and (B, m).
+
+        Rows that share a problem are one call.
+        """
         rows: dict[int, list[int]] = {}
         for b, problem in enumerate(problems):
             rows.setdefault(id(problem), []).append(b)
-        if len(rows) == 1:
-            return problems[0].slot(x, xi)
         value = torch.empty(len(x))
         residuals = torch.empty(len(x), problems[0].n_constraints)
-        for b in rows.values():
-            value[b], residuals[b] = problems[b[0]].slot(x[b], None if xi is None else xi[b])
+        for own in rows.values():
+            drawn = None if xi is None else torch.cat([xi[b] for b in own])
+            value[own], residuals[own] = problems[own[0]].slot(x[own], drawn)
         return value, residuals
 
     def lagrangian_grad(

@@ -109,7 +109,7 @@ def test_slot_batch_mixes_problems(problem: Problem, generator: torch.Generator)
         if type(p := make()) is type(problem) and p.latent_dim == problem.latent_dim
     )
     problems = [problem, again, problem]
-    value, residuals = type(problem).slot_batch(problems, x, drawn)
+    value, residuals = type(problem).slot_batch(problems, x, None if drawn is None else drawn.split(1))
     for b, own in enumerate(problems):
         v, r = own.slot(x[b : b + 1], None if drawn is None else drawn[b : b + 1])
         torch.testing.assert_close(value[b], v[0], rtol=1e-5, atol=1e-6)

@@ -193,9 +193,9 @@ def test_slot_batch_of_mixed_networks_equals_each_alone():
     problems = [WirelessPower.instance(i, "train", n_users=6) for i in range(3)]
     x = torch.rand(3, 6, generator=seeded()) * 0.01
     xi = torch.cat([p.draw(1, seeded(i)) for i, p in enumerate(problems)])
-    value, residuals = WirelessPower.slot_batch(problems, x, xi)
+    value, residuals = WirelessPower.slot_batch(problems, x, xi.split(1))
     other = [dataclasses.replace(problems[0], r_min=0.3), *problems[1:]]
-    _, changed = WirelessPower.slot_batch(other, x, xi)
+    _, changed = WirelessPower.slot_batch(other, x, xi.split(1))
     for b, p in enumerate(problems):
         v, f = p.slot(x[b : b + 1], xi[b : b + 1])
         torch.testing.assert_close(value[b : b + 1], v)

@@ -22,6 +22,7 @@ SPLITS = {"train": (0, 160), "validation": (160, 32), "test": (192, 64)}
 """First network index and number of networks of each split."""
 _FIRST_SEED = 42
 _BLOCK_COLUMNS = 256
+_SMALL = 64
 _CACHED = 80_000
 """Numbers in each work array of the gradient: a few such arrays fit the second-level cache."""
 
@@ -160,18 +161,28 @@ class WirelessPower(Problem):
         if xi is None:
             return super().slot(x, xi)
         u = x / self.p_max
-        cross = xi.clone()
-        cross.diagonal(dim1=1, dim2=2).zero_()
-        noise = torch.bmm(u.unsqueeze(1), cross).squeeze(1).add_(1)
-        rates = (u * xi.diagonal(dim1=1, dim2=2)).div_(noise).log1p_().div_(math.log(2))
+        diagonal = xi.diagonal(dim1=1, dim2=2)
+        own = diagonal.clone()
+        diagonal.zero_()  # a strong own signal would cost the interference its precision
+        noise = torch.bmm(u.unsqueeze(1), xi).squeeze(1).add_(1)
+        diagonal.copy_(own)
+        rates = own.mul_(u).div_(noise).log1p_().div_(math.log(2))
         return -rates.sum(-1), self.r_min - rates
 
     @classmethod
-    def slot_batch(cls, problems: Sequence[Problem], x: Tensor, xi: Tensor | None) -> tuple[Tensor, Tensor]:
+    def slot_batch(
+        cls, problems: Sequence[Problem], x: Tensor, xi: Sequence[Tensor] | None
+    ) -> tuple[Tensor, Tensor]:
         first = cast(WirelessPower, problems[0])
-        if all(isinstance(p, cls) and (p.r_min, p.p_max) == (first.r_min, first.p_max) for p in problems):
-            return first.slot(x, xi)  # ξ holds everything else that tells networks apart
-        return super().slot_batch(problems, x, xi)
+        alike = all(isinstance(p, cls) and (p.r_min, p.p_max) == (first.r_min, first.p_max) for p in problems)
+        if xi is None or not alike:
+            return super().slot_batch(problems, x, xi)
+        # Alike but for ξ. Small networks are one product; large ones are not worth a copy.
+        if first.latent_dim <= _SMALL:
+            return first.slot(x, torch.cat(list(xi)))
+        rows = [first.slot(x[b : b + 1], xi[b]) for b in range(len(x))]
+        value, residuals = (torch.cat(part) for part in zip(*rows, strict=True))
+        return value, residuals
 
     def lagrangian_grad(
         self, z: Tensor, lam: Tensor, xi: Tensor | None = None, objective_weight: float = 1.0
