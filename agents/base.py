@@ -163,14 +163,14 @@ class _Player:
             self.slot += 1
         else:
             atom = self.policy.schedule(1, self.rng)[0]
-        return self.actions[atom].copy()
+        return np.array(self.actions[atom])
 
 
 def _problems_of(env: Any) -> tuple[list[Problem], bool]:
     """The current instance of every environment behind `env`, and whether it is a batch."""
+    target: Any = env.unwrapped if isinstance(env, gym.Env | gym.vector.VectorEnv) else env
     if isinstance(env, gym.Env):
-        return [env.unwrapped.problem], False
-    target = env.unwrapped if isinstance(env, gym.vector.VectorEnv) else env
+        return [target.problem], False
     return list(target.get_attr("problem")), True
 
 

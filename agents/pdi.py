@@ -13,7 +13,7 @@ from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
 from pdi_gym.samplers import Correction, Samples, pdi
 from pdi_gym.schedules import Schedule, make_schedule
-from pdi_gym.scores import ExactScore, MonteCarloScore, ScoreField
+from pdi_gym.scores import ExactScore, HasTiltedLaw, MonteCarloScore, ScoreField
 
 
 class DiffusionAgent(Agent):
@@ -23,7 +23,7 @@ class DiffusionAgent(Agent):
 
     def _score(self, problem: Problem, options: DiffusionOptions, schedule: Schedule) -> ScoreField:
         if options.score == "exact":
-            if not hasattr(problem, "tilted"):
+            if not isinstance(problem, HasTiltedLaw):
                 raise ValueError(
                     f"score='exact' needs a closed form, {type(problem).__name__} has none: use 'mc'"
                 )

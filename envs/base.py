@@ -50,7 +50,7 @@ class Horizon:
     @property
     def ergodic_residuals(self) -> np.ndarray:
         """Average residual over the slots so far, (m,); zero before the first."""
-        return self.residual_sum / max(self.slot, 1)
+        return np.asarray(self.residual_sum / max(self.slot, 1))
 
 
 class ErgodicEnv(gym.Env[Any, np.ndarray]):
@@ -83,7 +83,7 @@ class ErgodicEnv(gym.Env[Any, np.ndarray]):
     `"rgb_array"` or `"ansi"`. `reset(options={"problem": p})` swaps the instance.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array", "ansi"], "render_fps": 10}
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array", "ansi"], "render_fps": 10}  # noqa: RUF012
     observations: ClassVar[tuple[str, ...]] = ("flat", "dict")
 
     def __init__(
@@ -222,7 +222,7 @@ class ErgodicEnv(gym.Env[Any, np.ndarray]):
         m = self.problem.n_constraints
         if self.observation == "flat":
             return spaces.Box(-RESIDUAL_CLIP, RESIDUAL_CLIP, (features.size + m + 1,), np.float32)
-        parts = {
+        parts: dict[str, spaces.Space[Any]] = {
             "residuals": spaces.Box(-RESIDUAL_CLIP, RESIDUAL_CLIP, (m,), np.float32),
             "time": spaces.Box(0, 1, (1,), np.float32),
         }
@@ -271,4 +271,4 @@ def check_actions(actions: np.ndarray, shape: tuple[int, ...] | None) -> np.ndar
         raise ValueError(f"action must have shape {shape}, got {actions.shape[1:]}")
     if np.isnan(actions).any():
         raise ValueError("action must not contain NaN: check the policy that made it")
-    return np.clip(actions, -1, 1)
+    return np.asarray(np.clip(actions, -1, 1))

@@ -53,12 +53,13 @@ class ErgodicVectorEnv(gym.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
         self._features = np.stack([self._env.features(self._env.problem)] * num_envs)
         self._done = np.zeros(num_envs, dtype=bool)
 
-    def reset(  # type: ignore[override]
+    def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        seeds = [None] * self.num_envs if seed is None else seed
-        if isinstance(seeds, int):
-            seeds = [seeds + i for i in range(self.num_envs)]
+        if seed is None or isinstance(seed, int):
+            seeds = [None if seed is None else seed + i for i in range(self.num_envs)]
+        else:
+            seeds = list(seed)
         if len(seeds) != self.num_envs:
             raise ValueError(f"seed must be one number or {self.num_envs} of them, got {len(seeds)}")
         options = dict(options or {})
@@ -130,7 +131,7 @@ class ErgodicVectorEnv(gym.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
         return np.array([horizon.slot for horizon in self._horizons])
 
     def _averages(self) -> np.ndarray:
-        return self._sums / np.maximum(self._slots(), 1)[:, None]
+        return np.asarray(self._sums / np.maximum(self._slots(), 1)[:, None])
 
     def _info(self, playing: np.ndarray, extra: dict[str, np.ndarray]) -> dict[str, Any]:
         """Batched arrays with Gymnasium's boolean masks; rows that were only reset are zero."""
@@ -147,7 +148,7 @@ class ErgodicVectorEnv(gym.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
         if self._env.observation in ("flat", "dict"):
             return self._env.assemble(self._features, self._averages() / self._scales, self._slots())
         rows = [self._env.observe(p, h) for p, h in zip(self.problems, self._horizons, strict=True)]
-        out = create_empty_array(self.single_observation_space, self.num_envs, fn=np.zeros)
+        out: Any = create_empty_array(self.single_observation_space, self.num_envs, fn=np.zeros)
         return concatenate(self.single_observation_space, rows, out)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:

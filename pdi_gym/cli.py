@@ -144,7 +144,7 @@ def main(args: list[str] | None = None) -> None:
     """Entry point. Exit code 2 for bad usage, 1 for a failure or an interruption."""
     console = Console()
     errors = Console(stderr=True)
-    chosen = tyro.cli(Command, prog="pdi-gym", args=args)  # type: ignore[arg-type,var-annotated]
+    chosen = tyro.cli(Command, prog="pdi-gym", args=args)
     try:
         chosen.run(console)
     except (ValueError, TypeError) as error:

@@ -92,7 +92,7 @@ def _play(
             raise ValueError(
                 f"{type(problem).__name__}.exact is False but it draws nothing: set exact = True"
             )
-        for xi in chunk.split(1):
+        for xi in torch.split(chunk, 1):
             x = actions[atoms[:, slot]]
             objective += problem.objective(x, xi).double().mean()
             residuals += problem.constraints(x, xi).double()

@@ -77,7 +77,8 @@ def n_policies(problem: Problem) -> int:
 
 def resolve(options_type: type[Options], problem: Problem, preset: str, overrides: dict[str, Any]) -> Options:
     """The preset of that problem's kind with the overrides on top."""
-    row, values = kind(problem), {}
+    row = kind(problem)
+    values: dict[str, Any] = {}
     for table in (_PAPER, _FAST) if preset == "fast" else (_PAPER,):
         for cls in reversed(options_type.__mro__):
             values |= table.get((cls, row), {})

@@ -7,7 +7,7 @@ samples, λ (C, 1, m), realisations ξ shared by the step, and the generator of 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -83,7 +83,10 @@ class MonteCarloScore:
         return score
 
 
+@runtime_checkable
 class HasTiltedLaw(Protocol):
+    """A problem whose Gibbs law is known in closed form."""
+
     def tilted(self, lam: Tensor, beta: float) -> NoisableLaw: ...
 
 
