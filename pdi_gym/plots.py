@@ -120,31 +120,43 @@ def _style(index: int) -> dict[str, Any]:
 
 
 def tradeoff(points: dict[str, tuple[float, float]]) -> Figure:
-    """Objective against mean violation, one mark per agent: down and left is better."""
+    """Objective against mean violation, one mark per agent: down and left is better.
+
+    An objective far above the rest would flatten the picture: it is named in the legend instead.
+    """
     fig, ax = figure()
+    objectives = np.array([objective for _, objective in points.values()])
+    low, middle = objectives.min(), np.median(objectives)
+    roof = middle + 4 * max(middle - low, 1e-9) if len(objectives) > 2 else np.inf
     for i, (agent, (violation, objective)) in enumerate(points.items()):
-        ax.plot(violation, objective, ls="", ms=9, label=agent, **_style(i))
+        off = objective > roof
+        label = f"{agent} (off the plot at {objective:.3g})" if off else agent
+        ax.plot([] if off else violation, [] if off else objective, ls="", ms=9, label=label, **_style(i))
     violations = [v for v, _ in points.values()]
     if max(violations) > 0:
         ax.set_xscale("symlog", linthresh=max(min(v for v in violations if v > 0), 1e-9))
+        ax.set_xlim(left=0)
     ax.set(xlabel="mean violation of the average constraints", ylabel="objective (minimised)")
     ax.set_title("Trade-off: down and left is better")
     ax.grid(alpha=0.3)
+    ax.margins(0.08)
     ax.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
     return fig
 
 
 def residual_curves(residuals: dict[str, np.ndarray], instance: int) -> Figure:
-    """Sorted average residuals per agent: how many constraints are met, and by how much."""
+    """Share of constraints whose average residual is at most x, per agent."""
     fig, ax = figure()
     for i, (agent, values) in enumerate(residuals.items()):
-        share = (np.arange(len(values)) + 0.5) / len(values)
-        every = max(1, len(values) // 12)
-        ax.plot(np.sort(values), share, lw=1.5, ms=5, markevery=every, label=agent, **_style(i))
+        m = len(values)
+        x = np.concatenate([np.sort(values), [values.max()]])
+        share = np.concatenate([np.arange(m), [m]]) / m
+        every = max(1, m // 12)
+        ax.step(x, share, where="pre", lw=1.5, ms=5, markevery=every, label=agent, **_style(i))
     ax.axvline(0, color="black", lw=0.8)
     scale = np.percentile(np.abs(np.concatenate(list(residuals.values()))), 90)
     ax.set_xlim(-1.5 * scale, 1.5 * scale)
-    ax.set(xlabel="average residual (left of 0 is feasible)", ylabel="share of constraints")
+    ax.set(xlabel="average residual (left of 0 is feasible)", ylabel="share of constraints at most this")
     ax.set_title(f"Constraints on instance {instance}")
     ax.grid(alpha=0.3)
     ax.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
@@ -165,6 +177,7 @@ def denoising(traces: dict[str, dict[str, np.ndarray]], instance: int) -> Figure
     for ax in (upper, lower):
         ax.set_yscale("symlog", linthresh=0.1)
         ax.grid(alpha=0.3)
+    upper.set_ylim(bottom=0)
     upper.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
     return fig
 
