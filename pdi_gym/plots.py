@@ -131,7 +131,8 @@ def tradeoff(points: dict[str, tuple[float, float]]) -> Figure:
     for i, (agent, (violation, objective)) in enumerate(points.items()):
         off = objective > roof
         label = f"{agent} (off the plot at {objective:.3g})" if off else agent
-        ax.plot([] if off else violation, [] if off else objective, ls="", ms=9, label=label, **_style(i))
+        position = ([], []) if off else ([violation], [objective])
+        ax.plot(*position, ls="", ms=9, label=label, clip_on=False, zorder=3, **_style(i))
     violations = [v for v, _ in points.values()]
     if max(violations) > 0:
         ax.set_xscale("symlog", linthresh=max(min(v for v in violations if v > 0), 1e-9))
