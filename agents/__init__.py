@@ -6,7 +6,9 @@ from typing import Any
 
 from pdi_gym.agents.base import Agent
 from pdi_gym.agents.convex import Markowitz, RiskBudget
-from pdi_gym.agents.fixed import EqualWeight, Random
+from pdi_gym.agents.dps import DPS
+from pdi_gym.agents.expert import Expert
+from pdi_gym.agents.fixed import EqualWeight, FullPower, Random
 from pdi_gym.agents.pdi import PDI, FrozenLast, FrozenMean, FrozenTail, Unconstrained
 from pdi_gym.agents.pdl import PDL
 from pdi_gym.agents.pdm import PDM
@@ -25,6 +27,9 @@ AGENTS: dict[str, type[Agent]] = {
         FrozenTail,
         PDL,
         PDM,
+        DPS,
+        Expert,
+        FullPower,
         EqualWeight,
         Random,
         Markowitz,

@@ -11,6 +11,7 @@ from pdi_gym.agents.base import Agent, Observer
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
 from pdi_gym.problems.portfolio import Portfolio
+from pdi_gym.problems.wireless import WirelessPower
 
 
 class Random(Agent):
@@ -41,3 +42,19 @@ class EqualWeight(Agent):
     ) -> TimeSharingPolicy:
         share = np.full((n, problem.latent_dim), 1 / problem.latent_dim, dtype=np.float32)
         return TimeSharingPolicy(share)
+
+
+class FullPower(Agent):
+    """Every transmitter at P_max in every slot: what a network does without control."""
+
+    name = "full-power"
+    summary = "every transmitter at its largest power"
+
+    @classmethod
+    def applies(cls, problem: Problem) -> bool:
+        return isinstance(problem, WirelessPower)
+
+    def _sample(
+        self, problem: Problem, options: Any, n: int, generator: torch.Generator, callback: Observer | None
+    ) -> TimeSharingPolicy:
+        return TimeSharingPolicy(problem.decode(torch.full((n, problem.latent_dim), problem.bound)).numpy())

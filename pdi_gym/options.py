@@ -116,3 +116,42 @@ class ProjectionOptions(DiffusionOptions):
         check_int("projection_steps", self.projection_steps, 1)
         check_number("projection_rate", self.projection_rate, 0, above=True)
         check_number("penalty", self.penalty, 0, above=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuidanceOptions(DiffusionOptions):
+    guidance: float = 1.0
+    """Strength of the guidance by each sample's violation, multiplied by σ_t."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("guidance", self.guidance, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpertOptions:
+    """What the dual gradient method can be told."""
+
+    steps: int = 2000
+    """Iterations."""
+    primal_step: float = 0.02
+    """Step of Adam in the latent space."""
+    dual_step: float = 0.1
+    """Step of the dual ascent."""
+    dual_init: float = 0.0
+    """First value of every multiplier."""
+    chains: int = 16
+    """Decisions that descend side by side under the same multipliers."""
+    n_draws: int = 8
+    """Fresh realisations ξ averaged at every step."""
+    window: float = 0.5
+    """Last fraction of the iterates, the converged ones, from which the policy is taken."""
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "chains", "n_draws"):
+            check_int(name, getattr(self, name), 1)
+        check_number("primal_step", self.primal_step, 0, above=True)
+        check_number("dual_step", self.dual_step, 0)
+        check_number("dual_init", self.dual_init, 0)
+        if check_number("window", self.window, 0, above=True) > 1:
+            raise ValueError(f"window must be in (0, 1], got {self.window}")

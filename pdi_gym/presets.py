@@ -11,10 +11,17 @@ import math
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from pdi_gym.options import DiffusionOptions, LangevinOptions, ProjectionOptions
+from pdi_gym.options import (
+    DiffusionOptions,
+    ExpertOptions,
+    GuidanceOptions,
+    LangevinOptions,
+    ProjectionOptions,
+)
 from pdi_gym.problem import Problem
 from pdi_gym.problems.mixture import MixtureOfGaussians
 from pdi_gym.problems.portfolio import Portfolio
+from pdi_gym.problems.wireless import WirelessPower
 from pdi_gym.validation import suggest
 
 PRESETS = ("fast", "paper")
@@ -33,9 +40,21 @@ _PORTFOLIO = {
     "candidates": "unscaled",
     "alpha_min": 0.0,
 }
-# The lemma's candidates have σ/α logits of spread, so for most of the chain each is one asset; there the
-# softmax is flat, clean estimates jump between vertices, and their residuals of thousands of budgets
-# drive the multipliers away, which a step back of at most η·b cannot undo.
+# Not "lemma": its candidates spread by σ/α logits, so for most of the chain each is one asset. There the
+# softmax is flat and says nothing of the budgets, while the residuals are thousands of them; what these
+# add to λ is never taken back, since a step down is at most η·b.
+
+_WIRELESS = {
+    "T": 500,
+    "beta": 1.0,
+    "dual_step": 0.05,
+    "dual_init": 10.0,
+    "groups": 10,
+    "n_candidates": 8,
+    "n_draws": 8,
+    "candidates": "unscaled",
+    "alpha_min": 0.0,
+}
 
 _PAPER: dict[tuple[type, str], dict[str, Any]] = {
     (DiffusionOptions, "mixture"): _MIXTURE,
@@ -44,6 +63,11 @@ _PAPER: dict[tuple[type, str], dict[str, Any]] = {
     (LangevinOptions, "mixture-plane"): {"primal_step": 1e-3, "dual_step": 5.0, "n_draws": 1},
     (DiffusionOptions, "portfolio"): _PORTFOLIO,
     (LangevinOptions, "portfolio"): {"primal_step": 1e-2, "dual_step": 100.0},
+    (DiffusionOptions, "wireless"): _WIRELESS,
+    (LangevinOptions, "wireless"): {"primal_step": 1e-4, "dual_step": 1.0, "start_scale": 0.1},
+    (ExpertOptions, "portfolio"): {"steps": 2000, "primal_step": 0.05},
+    (ExpertOptions, "wireless"): {"steps": 1000, "dual_step": 2.0, "chains": 8, "n_draws": 2},
+    (GuidanceOptions, "wireless"): {"guidance": 10.0},
     (ProjectionOptions, "mixture"): {"projection_steps": 80},
     (ProjectionOptions, "portfolio"): {"projection_steps": 50},
     (ProjectionOptions, "mixture-plane"): {"projection_steps": 80},
@@ -55,10 +79,13 @@ _FAST: dict[tuple[type, str], dict[str, Any]] = {
     (DiffusionOptions, "mixture-plane"): {"T": 200, "dual_step": 0.2},
     # With α floored at .5 estimates leave the vertices early; the ramp keeps λ low until they have.
     (DiffusionOptions, "portfolio"): {"T": 100, "dual_ramp": 0.5, "n_candidates": 4, "alpha_min": 0.5},
+    # Fewer steps with dual_step·T kept, so that multipliers travel as far.
+    (DiffusionOptions, "wireless"): {"T": 100, "dual_step": 0.25, "n_candidates": 2, "n_draws": 8},
+    (ProjectionOptions, "wireless"): {"projection_steps": 20},
 }
 """What `fast` changes on top of `paper`."""
 
-_N_POLICIES = {"mixture": 1024, "mixture-plane": 1024, "portfolio": 1024, "generic": 200}
+_N_POLICIES = {"mixture": 1024, "mixture-plane": 1024, "portfolio": 1024, "wireless": 200, "generic": 200}
 
 
 def kind(problem: Problem) -> str:
@@ -67,6 +94,8 @@ def kind(problem: Problem) -> str:
         return "mixture-plane" if problem.latent_dim <= 2 else "mixture"
     if isinstance(problem, Portfolio):
         return "portfolio"
+    if isinstance(problem, WirelessPower):
+        return "wireless"
     return "generic"
 
 
@@ -84,12 +113,12 @@ def resolve(options_type: type[Options], problem: Problem, preset: str, override
             values |= table.get((cls, row), {})
     if row.startswith("mixture") and math.isinf(problem.bound):
         values.pop("alpha_min", None)  # without a box, the floor is what bounds the clean estimate
-    if isinstance(problem, Portfolio) and preset == "fast" and issubclass(options_type, DiffusionOptions):
-        values |= _market_units(problem)
+    if isinstance(problem, Portfolio):
+        values |= _market_units(problem, options_type, preset)
     return options_type(**(values | overrides))
 
 
-def _market_units(problem: Portfolio) -> dict[str, float]:
+def _market_units(problem: Portfolio, options_type: type[Any], preset: str) -> dict[str, float]:
     """Temperature and dual steps in the market's own units, daily or yearly, few assets or many.
 
     λ is return per variance, so its unit is mean|μ|/Σb. The clamp is what keeps an instance from
@@ -98,11 +127,12 @@ def _market_units(problem: Portfolio) -> dict[str, float]:
     """
     size = float(problem.mu.abs().mean())
     unit = size / float(problem.budgets.sum())
-    return {
-        "beta": size / 440,
-        "dual_step": 0.05 * unit / float(problem.budgets.mean()),
-        "dual_max": 5 * unit,
-    }
+    dual_step = 0.05 * unit / float(problem.budgets.mean())
+    if issubclass(options_type, ExpertOptions):
+        return {"dual_step": dual_step}
+    if issubclass(options_type, DiffusionOptions) and preset == "fast":
+        return {"beta": size / 440, "dual_step": dual_step, "dual_max": 5 * unit}
+    return {}
 
 
 def check_overrides(agent: str, options_type: type[Any], overrides: dict[str, Any]) -> None:
