@@ -1,4 +1,7 @@
-"""Benchmarks: each times two ways of doing one thing in the same process, on one thread."""
+"""Benchmarks: each times two ways of doing one thing in the same process, on one thread.
+
+Absolute times say more about the machine than about the code; a ratio within one run does not.
+"""
 
 from __future__ import annotations
 
@@ -7,30 +10,37 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import gymnasium as gym
+import numpy as np
+import torch
+
 from pdi_gym.agents import make_agent
 from pdi_gym.evaluation import one_thread
 from pdi_gym.problem import AutogradProblem
-from pdi_gym.problems import MixtureOfGaussians
+from pdi_gym.problems import MixtureOfGaussians, WirelessPower
 from pdi_gym.validation import check_choice
+
+VALIDATION = "validation"
 
 
 @dataclass(frozen=True)
 class Result:
+    """Two timed calls and what their ratio, slow over fast, should be."""
+
     name: str
     fast: str
     fast_seconds: float
     slow: str
     slow_seconds: float
+    target: str
 
     @property
     def ratio(self) -> float:
         return self.slow_seconds / self.fast_seconds
 
-    def cells(self) -> tuple[str, str, str, str, str]:
-        return (
-            f"{self.name}: {self.fast}", f"{self.fast_seconds:.4g}", self.slow, f"{self.slow_seconds:.4g}",
-            f"{self.ratio:.2f}",
-        )  # fmt: skip
+    def cells(self) -> tuple[str, ...]:
+        fast, slow = f"{self.fast}: {self.fast_seconds:.3g} s", f"{self.slow}: {self.slow_seconds:.3g} s"
+        return self.name, fast, slow, f"{self.ratio:.2f}", self.target
 
 
 def seconds(call: Callable[[], Any], repeats: int = 3) -> float:
@@ -43,23 +53,125 @@ def seconds(call: Callable[[], Any], repeats: int = 3) -> float:
     return best
 
 
-def mixture_gradient() -> Result:
-    """PDI-MC on the d = 30 mixture, K = 64, 1024 samples: analytic gradient against autograd, 10 steps."""
-    problem = MixtureOfGaussians.instance()
-    agent = make_agent("pdi-mc", preset="paper", T=10)
+def _twins(problem: Any, n: int, **options: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """The same PDI-MC run with the analytic gradient and through autograd."""
+    agent = make_agent("pdi-mc", preset="paper", **options)
+    settings = agent.options(problem)
+    twin = make_agent("pdi-mc", **{name: getattr(settings, name) for name in settings.__dataclass_fields__})
     slow: Any = AutogradProblem(problem)
-    options = agent.options(problem)
-    twin = make_agent("pdi-mc", **{k: getattr(options, k) for k in options.__dataclass_fields__})
-    return Result(
-        "mixture-gradient",
-        "analytic gradient",
-        seconds(lambda: agent.sample(problem, n=1024)),
-        "autograd",
-        seconds(lambda: twin.sample(slow, n=1024)),
-    )
+    return lambda: agent.sample(problem, n=n), lambda: twin.sample(slow, n=n)
 
 
-BENCHMARKS: dict[str, Callable[[], Result]] = {"mixture-gradient": mixture_gradient}
+def mixture_gradient() -> Result:
+    """PDI-MC on the 30-dimensional mixture, K = 64, 1024 samples, 10 steps: analytic against autograd."""
+    fast, slow = _twins(MixtureOfGaussians.instance(), 1024, T=10)
+    return Result("mixture-gradient", "analytic", seconds(fast), "autograd", seconds(slow), "> 1")
+
+
+def wireless_gradient() -> Result:
+    """PDI-MC at N = 200, 200 policies, K = 8, 50 draws, 3 steps: analytic against autograd."""
+    fast, slow = _twins(WirelessPower.instance(0, VALIDATION), 200, T=3, n_draws=50)
+    return Result("wireless-gradient", "analytic", seconds(fast), "autograd", seconds(slow, 1), "≥ 4")
+
+
+def wireless_products() -> Result:
+    """The same 3 steps against the two matrix products that each of them cannot do without."""
+    problem = WirelessPower.instance(0, VALIDATION)
+    run, _ = _twins(problem, 200, T=3, n_draws=50)
+    n, draws, rows = problem.latent_dim, 50, 8 * 200
+    u, matrix, back = torch.rand(rows, n), torch.rand(draws, n, n), torch.empty(rows, n)
+
+    def products() -> None:
+        for _ in range(3):
+            for one in matrix:
+                torch.addmm(back, u @ one, one.mT, out=back)
+
+    return Result("wireless-products", "bare products", seconds(products), "PDI-MC", seconds(run), "≤ 1.6")
+
+
+def wireless_preset() -> Result:
+    """The default preset against T = 500, K = 8, 50 draws (10 of its steps, times 50)."""
+    problem = WirelessPower.instance(0, VALIDATION)
+    full, _ = _twins(problem, 200, T=10, n_draws=50)
+    quick = make_agent("pdi-mc")
+    default = seconds(lambda: quick.sample(problem, n=200), 1)
+    return Result("wireless-preset", "fast", default, "T 500, K 8, 50 draws", 50 * seconds(full, 1), "≥ 25")
+
+
+def _vector(n_users: int, slots: int) -> tuple[float, float]:
+    times = []
+    for mode in ("vector_entry_point", "sync"):
+        envs = gym.make_vec("WirelessPower-v0", num_envs=64, vectorization_mode=mode, n_users=n_users)
+        envs.reset(seed=0)
+        actions = np.zeros(envs.action_space.shape or (), dtype=np.float32)
+        envs.step(actions)
+
+        def play(envs: Any = envs, actions: np.ndarray = actions) -> None:
+            for _ in range(slots):
+                envs.step(actions)
+
+        times.append(seconds(play, 2) / slots)
+        envs.close()
+    return times[0], times[1]
+
+
+def vector_small() -> Result:
+    """64 environments of 8 users: one native step against a synchronous one."""
+    native, sync = _vector(8, 200)
+    return Result("vector-8-users", "native", native, "sync", sync, "≥ 10")
+
+
+def vector_large() -> Result:
+    """64 environments of 200 users, fading included."""
+    native, sync = _vector(200, 52)
+    return Result("vector-200-users", "native", native, "sync", sync, "≥ 2")
+
+
+def scalar_step() -> Result:
+    """A slot of WirelessPower-v0 at 200 users against the fading and rate kernels it contains."""
+    env = gym.make("WirelessPower-v0", disable_env_checker=True).unwrapped
+    env.reset(seed=0, options={"instance": 0})
+    problem: WirelessPower = env.problem  # type: ignore[attr-defined]
+    action = np.zeros(problem.latent_dim, dtype=np.float32)
+    x = torch.full((1, problem.latent_dim), problem.p_max / 2)
+    slots = 104
+
+    def kernels() -> None:
+        left = slots
+        path = problem.path(500, torch.Generator().manual_seed(0))
+        while left > 0:
+            for xi in torch.split(next(path), 1):
+                problem.slot(x, xi)
+                left -= 1
+
+    def steps() -> None:
+        env.reset(seed=0, options={"instance": 0})
+        for _ in range(slots):
+            env.step(action)
+
+    return Result("scalar-step", "kernels", seconds(kernels), "environment", seconds(steps), "≤ 1.5")
+
+
+def wireless_growth() -> Result:
+    """PDI-MC's default preset, 40 policies, N = 400 against N = 50: at most 64 = (400/50)²."""
+    times = []
+    for n_users in (50, 400):
+        problem = WirelessPower.instance(0, VALIDATION, n_users=n_users)
+        agent = make_agent("pdi-mc")
+        times.append(seconds(lambda problem=problem, agent=agent: agent.sample(problem, n=40), 2))  # type: ignore[misc]
+    return Result("wireless-growth", "50 users", times[0], "400 users", times[1], "≤ 64")
+
+
+BENCHMARKS: dict[str, Callable[[], Result]] = {
+    "mixture-gradient": mixture_gradient,
+    "wireless-gradient": wireless_gradient,
+    "wireless-products": wireless_products,
+    "wireless-preset": wireless_preset,
+    "wireless-growth": wireless_growth,
+    "vector-8-users": vector_small,
+    "vector-200-users": vector_large,
+    "scalar-step": scalar_step,
+}
 
 
 def run(names: tuple[str, ...] = ()) -> Iterator[Result]:

@@ -126,10 +126,10 @@ class Bench:
     """Which benchmarks; all when left out."""
 
     def run(self, console: Console) -> None:
-        table = Table("benchmark", "seconds", "against", "seconds", "ratio", title="Ratios within this run")
+        table = Table("benchmark", "this", "against", "ratio", "target", title="Ratios within this run")
         for result in bench.run(self.names):
             table.add_row(*result.cells())
-            console.print(f"{result.name}: {result.ratio:.1f} ×")
+            console.print(f"{result.name}: {result.ratio:.2f} (target {result.target})")
         console.print(table)
 
 
