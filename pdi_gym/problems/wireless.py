@@ -255,7 +255,7 @@ def _blocks(xi: Tensor) -> tuple[Tensor, Tensor]:
 def _descend(u: Tensor, c: Tensor, own: Tensor, cross: Tensor) -> tuple[Tensor, Tensor]:
     """Σ over draws of log(n/(n+s)) and of the gradient of −c log(1 + s/n), for u and c (S, N)."""
     shape = (len(u), *own.shape[1:])
-    noise, total, ratio = torch.empty((3, *shape)).unbind()
+    noise, total = torch.empty((2, *shape)).unbind()
     product, own_grad = torch.ones(shape), torch.zeros(shape)
     log_sum, grad = torch.zeros_like(u), torch.zeros_like(u)
     # One logarithm for several draws: as many as cannot underflow.
@@ -263,11 +263,12 @@ def _descend(u: Tensor, c: Tensor, own: Tensor, cross: Tensor) -> tuple[Tensor, 
     for k, (d, matrix) in enumerate(zip(own, cross, strict=True), 1):
         noise.fill_(1).view(len(u), -1).addmm_(u, matrix)
         torch.addcmul(noise, u.unsqueeze(1), d, out=total)
-        product.mul_(torch.div(noise, total, out=ratio))
+        inverse = total.reciprocal_()
+        product.mul_(noise).mul_(inverse)
         if k % period == 0 or k == len(own):
             log_sum.add_(product.log_().sum(1))
             product.fill_(1)
-        own_grad.addcdiv_(d, total)
-        torch.div(c.unsqueeze(1), noise, out=ratio).addcdiv_(c.unsqueeze(1), total, value=-1)
-        grad.addmm_(ratio.view(len(u), -1), matrix.mT)
+        own_grad.addcmul_(d, inverse)
+        noise.reciprocal_().sub_(inverse).mul_(c.unsqueeze(1))
+        grad.addmm_(noise.view(len(u), -1), matrix.mT)
     return log_sum, grad.addcmul_(c, own_grad.sum(1), value=-1)
