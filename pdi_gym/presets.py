@@ -70,6 +70,8 @@ _PAPER: dict[tuple[type, str], dict[str, Any]] = {
     (GuidanceOptions, "wireless"): {"guidance": 10.0},
     (ProjectionOptions, "mixture"): {"projection_steps": 80},
     (ProjectionOptions, "portfolio"): {"projection_steps": 50},
+    # Squared residuals are near 1e-8 and flat at the vertices: only such a strength moves anything.
+    (GuidanceOptions, "portfolio"): {"guidance": 1e8},
     (ProjectionOptions, "mixture-plane"): {"projection_steps": 80},
 }
 """What differs from the class defaults. An options class also takes the rows of its bases."""
