@@ -77,8 +77,10 @@ class MonteCarloScore:
             grad = grad.masked_fill(clipped, 0)
         score = (weights.unsqueeze(-1) * grad).sum(0) / (-self.beta * scale)
         if lemma and bound == float("inf"):
-            # The clean estimate is an average of candidates: without a box, their hull bounds it.
-            clean = ((z + sigma**2 * score) / scale).clamp(points.amin(0), points.amax(0))
+            # Without a box the candidates bound the clean estimate, by size and not by sign: their hull
+            # alone would hold back a sample that is far out.
+            reach = points.abs().amax(0)
+            clean = ((z + sigma**2 * score) / scale).clamp(-reach, reach)
             score = (scale * clean - z) / sigma**2
         return score
 

@@ -3,11 +3,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from oracles import two_modes
 from scipy.stats import multivariate_normal
 
 from pdi_gym.problem import autograd_lagrangian_grad
 from pdi_gym.problems.mixture import MixtureOfGaussians
+from tests.oracles import two_modes
 
 MEANS = np.array([[0.5, -1.0, 0.0], [-1.0, 1.0, 2.0]])
 FULL = np.array(

@@ -3,12 +3,19 @@ import math
 import numpy as np
 import pytest
 import torch
-from oracles import fixed_noise, one_constraint, slope, tilted_gaussian_score, two_constraints, two_modes
 
 from pdi_gym.problem import AutogradProblem
 from pdi_gym.problems.mixture import MixtureOfGaussians
 from pdi_gym.schedules import make_schedule
 from pdi_gym.scores import ExactScore, MonteCarloScore, NetworkScore
+from tests.oracles import (
+    fixed_noise,
+    one_constraint,
+    slope,
+    tilted_gaussian_score,
+    two_constraints,
+    two_modes,
+)
 
 COUNTS = [64, 256, 1024, 4096]
 

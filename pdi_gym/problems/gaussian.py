@@ -31,11 +31,12 @@ class GaussianMixtureLaw:
     def _terms(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """log(w_k N_k(z)) (..., K) and the precision-weighted offsets C_k⁻¹(m_k − z) (..., K, d)."""
         factor = torch.linalg.cholesky(self.covariances)
-        offset = self.means - z.unsqueeze(-2)
-        white = torch.linalg.solve_triangular(factor, offset.unsqueeze(-1), upper=False)
-        pull = torch.linalg.solve_triangular(factor.mT, white, upper=True).squeeze(-1)
+        eye = torch.eye(z.shape[-1], dtype=factor.dtype).expand_as(factor)
+        inverse = torch.linalg.solve_triangular(factor, eye, upper=False)
+        white = torch.einsum("...kj,kij->...ki", self.means - z.unsqueeze(-2), inverse)
+        pull = torch.einsum("...ki,kij->...kj", white, inverse)
         log_det = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        square = white.squeeze(-1).square().sum(-1)
+        square = white.square().sum(-1)
         d = z.shape[-1]
         return self.log_weights - 0.5 * (square + log_det + d * math.log(2 * math.pi)), pull
 
