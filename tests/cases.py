@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pdi_gym import Problem
-from pdi_gym.problems import MixtureOfGaussians
+from pdi_gym.problems import MixtureOfGaussians, Portfolio, WirelessPower
 
 
 class Sensors(Problem):
@@ -56,6 +56,11 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
     "mixture": lambda: MixtureOfGaussians.instance(dim=5, n_modes=3, n_constraints=4, seed=3),
     "plane": MixtureOfGaussians.toy,
     "gaussian": gaussian,
+    "wireless": lambda: WirelessPower.instance(0, "validation", n_users=8),
+    "portfolio": lambda: Portfolio.instance(0, n_assets=12, n_sectors=4, split="validation"),
+    "portfolio-enriched": lambda: Portfolio.instance(
+        0, n_assets=12, n_sectors=4, split="validation", constraints="enriched"
+    ),
     "own": Sensors,
     "own-unbounded": Unbounded,
 }

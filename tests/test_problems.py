@@ -25,6 +25,10 @@ def latents(problem: Problem, shape: tuple[int, ...], generator: torch.Generator
     return problem.project(0.4 * torch.randn((*shape, problem.latent_dim), generator=generator))
 
 
+def shape(problem: Problem) -> tuple[type, int, int]:
+    return type(problem), problem.latent_dim, problem.n_constraints
+
+
 def test_fits_the_protocol(problem: Problem) -> None:
     assert isinstance(problem, Problem)
     check_problem(problem)
@@ -103,11 +107,7 @@ def test_slot_pairs_rows_with_realisations(problem: Problem, generator: torch.Ge
 def test_slot_batch_mixes_problems(problem: Problem, generator: torch.Generator) -> None:
     x = problem.decode(latents(problem, (3,), generator))
     drawn = next(iter(problem.path(3, generator)))
-    again = next(
-        p
-        for name, make in PROBLEMS.items()
-        if type(p := make()) is type(problem) and p.latent_dim == problem.latent_dim
-    )
+    again = next(p for make in PROBLEMS.values() if shape(p := make()) == shape(problem))
     problems = [problem, again, problem]
     value, residuals = type(problem).slot_batch(problems, x, None if drawn is None else drawn.split(1))
     for b, own in enumerate(problems):
