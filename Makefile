@@ -35,7 +35,7 @@ $(VENV)/.torch: constraints.txt
 
 $(VENV)/.installed: $(VENV)/.torch setup.cfg
 	@echo "== Installing pdi-gym"
-	$(BIN)/pip install --quiet -c constraints.txt -e .
+	$(BIN)/pip install --quiet -c constraints.txt -e ".[convex]"
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed

@@ -52,6 +52,11 @@ class Agent(ABC):
         """Whether this agent can answer that problem."""
         return True
 
+    @classmethod
+    def missing(cls) -> str | None:
+        """The command that installs what this agent needs and is not there, or None."""
+        return None
+
     @abstractmethod
     def _sample(
         self, problem: Problem, options: Any, n: int, generator: torch.Generator, callback: Observer | None
@@ -74,6 +79,8 @@ class Agent(ABC):
             raise ValueError(
                 f"{self.name} does not apply to {type(problem).__name__}: see list_agents(problem)"
             )
+        if command := type(self).missing():
+            raise ImportError(f"{self.name} needs a package that is not installed: {command}")
         n = presets.n_policies(problem) if n is None else check_int("n", n, 1)
         generator = seeding.generator(seed, seeding.POLICY)
         with torch.no_grad():

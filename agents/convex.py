@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
 
 import numpy as np
@@ -20,19 +21,19 @@ class ConvexAgent(Agent):
     def applies(cls, problem: Problem) -> bool:
         return isinstance(problem, Portfolio)
 
+    @classmethod
+    def missing(cls) -> str | None:
+        found = all(importlib.util.find_spec(package) for package in ("cvxpy", "clarabel"))
+        return None if found else "pip install 'pdi-gym[convex]'"
+
     def _weights(self, problem: Portfolio, cvxpy: Any) -> np.ndarray:
         raise NotImplementedError
 
     def _sample(
         self, problem: Problem, options: Any, n: int, generator: torch.Generator, callback: Observer | None
     ) -> TimeSharingPolicy:
-        try:
-            import clarabel  # noqa: F401
-            import cvxpy
-        except ImportError as error:
-            raise ImportError(
-                f"{self.name} needs cvxpy and clarabel: pip install 'pdi-gym[convex]'"
-            ) from error
+        import cvxpy
+
         assert isinstance(problem, Portfolio)
         x = np.clip(self._weights(problem, cvxpy), 0, None)
         return TimeSharingPolicy(np.tile((x / x.sum()).astype(np.float32), (n, 1)))

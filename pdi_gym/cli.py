@@ -28,7 +28,9 @@ class List:
         problems = {env_id: make_env(env_id, {}).problem for env_id in ENV_IDS}
         for name, agent in AGENTS.items():
             fits = [env_id for env_id, problem in problems.items() if agent.applies(problem)]
-            table.add_row(name, agent.summary, "all" if len(fits) == len(ENV_IDS) else "\n".join(fits))
+            needs = agent.missing()
+            summary = f"{agent.summary} (first: {needs})" if needs else agent.summary
+            table.add_row(name, summary, "all" if len(fits) == len(ENV_IDS) else "\n".join(fits))
         ids = Table("id", "decisions", "constraints", "instances", title="Environments")
         for env_id in ENV_IDS:
             env = make_env(env_id, {})
@@ -46,7 +48,7 @@ class Compare:
     env: tyro.conf.Positional[str]
     """Environment id, for example WirelessPower-v0."""
     agents: tuple[str, ...] = ()
-    """Agents by name, or name@preset; all that apply when left out."""
+    """Agents by name, or name@preset; all that apply and are installed when left out."""
     instances: int | None = None
     """How many instances of the split; 4 when left out, or all if there are fewer."""
     horizon: int = 500
@@ -68,7 +70,7 @@ class Compare:
 
     def run(self, console: Console) -> None:
         env = make_env(self.env, {})
-        names = self.agents or tuple(list_agents(env.problem))
+        names = self.agents or tuple(a for a in list_agents(env.problem) if not AGENTS[a].missing())
         instances = min(4, env.n_instances) if self.instances is None else self.instances
         out = self.out or Path("runs/logs") / f"{self.env}-seed{self.seed}"
         progress = Progress(

@@ -152,6 +152,8 @@ def compare(
     for label, agent in labelled.items():
         if not type(agent).applies(env.problem):
             raise ValueError(f"{label} does not apply to {env_id}: see list_agents(problem)")
+        if command := type(agent).missing():
+            raise ValueError(f"{label} needs a package that is not installed: {command}")
     folder = None if out is None else _writable(Path(out))
     tasks = [
         Task(label, agent, i, env_id, kwargs, n, horizon, trials, seed)
