@@ -104,6 +104,7 @@ class Agent(ABC):
         if self._env is None:
             raise RuntimeError(f"{self.name}.predict needs an environment: call agent.bind(env) first")
         problems, batched = _problems_of(self._env)
+        batched = batched or _has_batch_axis(observation, self._env.observation_space)
         self._playing += [None] * (len(problems) - len(self._playing))
         actions = []
         for i, problem in enumerate(problems):
@@ -179,6 +180,14 @@ def _problems_of(env: Any) -> tuple[list[Problem], bool]:
     if isinstance(env, gym.Env):
         return [target.problem], False
     return list(target.get_attr("problem")), True
+
+
+def _has_batch_axis(observation: Any, space: gym.Space[Any]) -> bool:
+    """Whether a single environment was put behind a vector form of one, as SB3's evaluation does."""
+    if isinstance(space, gym.spaces.Dict):
+        key, part = next(iter(space.spaces.items()))
+        return isinstance(observation, dict) and _has_batch_axis(observation[key], part)
+    return isinstance(space, gym.spaces.Box) and np.ndim(observation) == len(space.shape) + 1
 
 
 def to_policy(problem: Problem, samples: Samples, info: dict[str, Any]) -> TimeSharingPolicy:
