@@ -53,7 +53,7 @@ def optimal_dual(problem: MixtureOfGaussians, beta: float) -> Tensor:
 
     result = minimize(
         negative, start, jac=True, method="L-BFGS-B", bounds=[(0, None)] * len(start),
-        options={"ftol": 0.0, "gtol": 1e-10, "maxiter": 10_000, "maxls": 50},
+        options={"ftol": 0.0, "gtol": 1e-10, "maxiter": 500, "maxfun": 2000, "maxls": 50},
     )  # fmt: skip
     lam = torch.from_numpy(result.x)
     residual = dual_gradient(problem, lam, beta)
@@ -85,7 +85,8 @@ def w2_of_samples(x: Tensor, mean: Tensor, covariance: Tensor) -> float:
     independent draws of the target itself stay √(tr C / n) and more away.
     """
     x = x.double()
-    return w2_gaussian(x.mean(0), torch.cov(x.mT), mean, covariance)
+    d = x.shape[1]
+    return w2_gaussian(x.mean(0), torch.cov(x.mT).view(d, d), mean, covariance)
 
 
 def score_jacobian(law: GaussianMixtureLaw, z: Tensor) -> Tensor:
