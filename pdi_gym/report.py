@@ -1,0 +1,272 @@
+"""The report page: one HTML file that needs no network, no script and no other file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import time
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from pdi_gym import report_figures as figures
+from pdi_gym.evaluation import Row, load_policy, slug, write_text
+from pdi_gym.problem import Problem
+from pdi_gym.problems.wireless import WirelessPower
+from pdi_gym.report_style import MEANINGS, STYLE
+from pdi_gym.statistics import DIRECTIONS, best, bootstrap, paired, pareto
+from pdi_gym.tracking import by_agent, cell, columns, command, mean_std, policy_path, versions
+from pdi_gym.validation import check_choice
+
+Groups = dict[str, list[Row]]
+
+
+def write_report(
+    folder: Path,
+    rows: list[Row],
+    settings: dict[str, Any],
+    problem: Problem,
+    baseline: str | None = None,
+) -> Path:
+    """Write report.html and results.csv into a folder filled by `compare`, and return the page's path.
+
+    settings are the comparison's own (`env`, `horizon`, `trials`, `seed`, …), problem its first
+    instance, baseline the agent that the others are compared with (the first when left out).
+    """
+    groups = by_agent(rows)
+    baseline = check_choice("baseline", baseline or next(iter(groups)), groups)
+    write_text(folder / "results.csv", csv_text(rows))
+    path = folder / "report.html"
+    write_text(path, page(folder, groups, settings, problem, baseline))
+    return path
+
+
+def csv_text(rows: list[Row]) -> str:
+    """One line per agent and instance, every metric in full precision."""
+    names = columns(rows)[:-1]
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(["agent", "instance", *names, "seconds"])
+    for row in rows:
+        values = [row["metrics"].get(name, "") for name in names]
+        writer.writerow([row["agent"], row["instance"], *values, row["seconds"]])
+    return buffer.getvalue()
+
+
+def page(folder: Path, groups: Groups, settings: dict[str, Any], problem: Problem, baseline: str) -> str:
+    """The whole page."""
+    instances = len(next(iter(groups.values())))
+    title = f"{settings['env']}: {len(groups)} agents on {instances} instance{'s' * (instances > 1)}"
+    sections = [
+        ("results", "Results", _results(groups)),
+        ("intervals", "Confidence intervals", _intervals(groups)),
+        ("differences", f"Differences to {baseline}", _differences(groups, baseline)),
+        ("figures", "Figures", _figures(folder, groups, settings, problem)),
+        ("run", "What was run", _run(folder, groups, settings)),
+    ]
+    links = "".join(f'<li><a href="#{key}">{escape(name)}</a></li>' for key, name, _ in sections)
+    body = "".join(
+        f'<section id="{key}" aria-labelledby="{key}-title">'
+        f'<h2 id="{key}-title">{escape(name)}</h2>{content}</section>'
+        for key, name, content in sections
+    )
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>"
+        '<a class="skip" href="#results">Skip to the results</a>'
+        f"<header><h1>{escape(title)}</h1><p>{_summary(groups)}</p>"
+        f'<nav aria-label="Sections"><ul>{links}</ul></nav></header><main>{body}</main></body></html>\n'
+    )
+
+
+def _summary(groups: Groups) -> str:
+    points = _points(groups)
+    shares = {agent: mean_std(own, "feasible")[0] for agent, own in groups.items()}
+    cheapest = min(best(shares, 1), key=lambda a: points[a][1])
+    return (
+        f"No agent beats <b>{escape(', '.join(pareto(points)))}</b> in both objective and violation. The "
+        f"largest share of constraints met on average is {max(shares.values()):.4g}; of the agents that "
+        f"reach it, <b>{escape(cheapest)}</b> has the best objective."
+    )
+
+
+def _points(groups: Groups) -> dict[str, tuple[float, float]]:
+    return {
+        agent: (mean_std(own, "mean_violation")[0], mean_std(own, "objective")[0])
+        for agent, own in groups.items()
+    }
+
+
+def _table(label: str, head: list[str], body: list[list[str]], kind: str = "numbers") -> str:
+    """A table that scrolls sideways by itself, by finger or keyboard; cells are HTML."""
+    top = "".join(f'<th scope="col">{h}</th>' for h in head)
+    lines = "".join(f'<tr><th scope="row">{row[0]}</th>{"".join(row[1:])}</tr>' for row in body)
+    return (
+        f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(label)}"><table class="{kind}">'
+        f"<caption>{escape(label)}</caption><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div>"
+    )
+
+
+def _heading(name: str) -> str:
+    arrow = {1: ("↑", "larger is better"), -1: ("↓", "smaller is better")}.get(DIRECTIONS.get(name, 0))
+    text = escape(name)
+    return text if arrow is None else f'{text} <abbr title="{arrow[1]}">{arrow[0]}</abbr>'
+
+
+def _results(groups: Groups) -> str:
+    names = columns([row for own in groups.values() for row in own])
+    stats = {agent: {c: mean_std(own, c) for c in names} for agent, own in groups.items()}
+    winners = {c: best({a: s[c][0] for a, s in stats.items()}, DIRECTIONS.get(c, 0)) for c in names}
+    front = pareto(_points(groups))
+    body = []
+    for agent, values in stats.items():
+        mark = ' <span class="front" title="on the Pareto front">◆</span>' if agent in front else ""
+        line = [escape(agent) + mark]
+        for c in names:
+            open_tag, note = "<td>", ""
+            if agent in winners[c]:
+                open_tag, note = '<td class="best">', '<span class="hidden"> (best)</span>'
+            line.append(f"{open_tag}{cell(*values[c])}{note}</td>")
+        body.append(line)
+    notes = "".join(
+        f"<dt>{escape(c)}</dt><dd>{escape(MEANINGS.get(c, 'a figure of the problem itself'))}</dd>"
+        for c in names
+    )
+    return (
+        _table("Mean ± standard deviation over instances", ["agent", *map(_heading, names)], body)
+        + "<p>Highlighted and starred: best in its column, with ties to four digits. "
+        '<span class="front">◆</span>: on the Pareto front of objective and violation. Columns without an '
+        "arrow describe and have no better end.</p>"
+        f"<details><summary>What the columns mean</summary><dl>{notes}</dl></details>"
+    )
+
+
+def _values(own: list[Row], column: str) -> dict[int, float]:
+    return {r["instance"]: r["seconds"] if column == "seconds" else r["metrics"][column] for r in own}
+
+
+def _judged(groups: Groups) -> list[str]:
+    """Columns with a direction."""
+    return [c for c in columns([row for own in groups.values() for row in own]) if c in DIRECTIONS]
+
+
+def _intervals(groups: Groups) -> str:
+    if any(len(own) < 2 for own in groups.values()):
+        return "<p>One instance gives no interval: run with more <code>--instances</code>.</p>"
+    names = _judged(groups)
+    body = []
+    for agent, own in groups.items():
+        line = [escape(agent)]
+        for c in names:
+            interval = bootstrap([*_values(own, c).values()])  # type: ignore[arg-type]
+            assert interval is not None
+            line.append(
+                f"<td>{interval.mean:.4g}<br><small>{interval.low:.4g} to {interval.high:.4g}</small></td>"
+            )
+        body.append(line)
+    few = min(len(own) for own in groups.values())
+    warning = f" With {few} instances it is too narrow: take it as a lower bound." if few < 10 else ""
+    return (
+        _table("Mean and 95 % bootstrap interval over instances", ["agent", *map(_heading, names)], body)
+        + f"<p>Percentile bootstrap, instances resampled whole.{warning}</p>"
+    )
+
+
+def _differences(groups: Groups, baseline: str) -> str:
+    names = _judged(groups)
+    others = {agent: own for agent, own in groups.items() if agent != baseline}
+    if not others:
+        return f"<p>{escape(baseline)} is the only agent: there is nothing to compare it with.</p>"
+    body = []
+    for agent, own in others.items():
+        line = [escape(agent)]
+        for c in names:
+            d = paired(_values(own, c), _values(groups[baseline], c), DIRECTIONS[c])
+            verdict = ""
+            if d.interval is not None and d.interval.excludes_zero:
+                verdict = "better" if d.mean * DIRECTIONS[c] > 0 else "worse"
+            interval = (
+                ""
+                if d.interval is None
+                else f"<br><small>{d.interval.low:+.3g} to {d.interval.high:+.3g}</small>"
+            )
+            counts = f"<br><small>{d.better} better, {d.worse} worse of {d.n}</small>"
+            word = f' <span class="{verdict}">{verdict}</span>' if verdict else ""
+            line.append(f"<td>{d.mean:+.3g}{word}{interval}{counts}</td>")
+        body.append(line)
+    return (
+        _table(f"Agent minus {baseline}, instance by instance", ["agent", *map(_heading, names)], body)
+        + "<p>Mean difference, its 95 % bootstrap interval, and on how many instances the agent is strictly "
+        "better or worse. A word stands where the interval leaves out zero; no correction is made for the "
+        "number of comparisons.</p>"
+    )
+
+
+def _figures(folder: Path, groups: Groups, settings: dict[str, Any], problem: Problem) -> str:
+    first = min(row["instance"] for own in groups.values() for row in own)
+    stored = {
+        a: load_policy(policy_path(folder, r))
+        for a, own in groups.items()
+        for r in own
+        if r["instance"] == first
+    }
+    residuals = {a: r for a, (_, r) in stored.items()}
+    policies = {a: p for a, (p, _) in stored.items()}
+    traces = {a: p.info["trace"] for a, p in policies.items() if "trace" in p.info}
+    spread = {a: (mean_std(o, "mean_violation")[1], mean_std(o, "objective")[1]) for a, o in groups.items()}
+    wireless = problem if isinstance(problem, WirelessPower) else None
+    with figures.theme():
+        pictures = [figures.tradeoff(_points(groups), spread)]
+        if wireless is not None:
+            pictures.append(figures.rate_curves(residuals, wireless, first))
+        else:
+            pictures.append(figures.residual_curves(residuals, problem, first))
+        curves = figures.running_violation(policies, problem, settings["horizon"], settings["seed"])
+        pictures.append(figures.violation_over_slots(curves, first))
+        if traces:
+            pictures.append(figures.dual_paths(traces, first))
+        maps = []
+        if wireless is not None and wireless.positions is not None:
+            maps = [figures.network_map(a, i, r, wireless) for i, (a, r) in enumerate(residuals.items())]
+    content = f'<div class="figures">{"".join(map(_figure, pictures))}</div>'
+    if maps and wireless is not None:
+        content += (
+            f"<h3>Who is served in network {first}</h3><p>A line joins each transmitter to its receiver. "
+            "Discs are receivers, brighter with their average rate up to "
+            f"{2 * wireless.r_min:g} bit/s/Hz; orange crosses get less than {wireless.r_min:g}.</p>"
+            f'<div class="figures maps">{"".join(map(_figure, maps))}</div>'
+        )
+    return content
+
+
+def _figure(picture: figures.Picture) -> str:
+    return f"<figure>{picture.svg}<figcaption>{escape(picture.caption)}</figcaption></figure>"
+
+
+def _run(folder: Path, groups: Groups, settings: dict[str, Any]) -> str:
+    seconds = sum(row["seconds"] for own in groups.values() for row in own)
+    facts = {
+        "settings": ", ".join(f"{k} {v}" for k, v in settings.items() if v is not None),
+        "versions": ", ".join(f"{k} {v}" for k, v in versions().items()),
+        "sampling": f"{seconds:.1f} s of one thread in all",
+        "written": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+    }
+    items = "".join(f"<dt>{k}</dt><dd>{escape(v)}</dd>" for k, v in facts.items())
+    body = [[escape(a), f"<td>{escape(_options(folder, own[0]))}</td>"] for a, own in groups.items()]
+    return (
+        f'<pre tabindex="0" aria-label="Command"><code>{escape(command())}</code></pre><dl>{items}</dl>'
+        '<p>The same numbers are in <a href="results.csv">results.csv</a> (per agent and instance), '
+        '<a href="results.md">results.md</a> and <a href="results.json">results.json</a> beside it.</p>'
+        "<details><summary>Options of every agent</summary>"
+        + _table("Options on the first instance", ["agent", "options"], body, "text")
+        + "</details>"
+    )
+
+
+def _options(folder: Path, row: Row) -> str:
+    stored = json.loads((folder / "rows" / f"{slug(row['agent'])}-{row['instance']}.json").read_text())
+    options = stored["settings"]["options"]
+    return ", ".join(f"{k}={v}" for k, v in options.items()) or "none"

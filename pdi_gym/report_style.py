@@ -1,0 +1,55 @@
+"""The report page's style sheet and the words that explain its columns."""
+
+MEANINGS = {
+    "objective": "E f0, minimised",
+    "mean_violation": "mean over constraints of the positive part of the average residual",
+    "feasible": "share of constraints met by averages over all horizons",
+    "feasible_single": "share of constraints met within one horizon, what a user lives through",
+    "mean_rate": "average rate of a user, bit/s/Hz",
+    "p5_rate": "rate that 95 % of the users exceed",
+    "p1_rate": "rate that 99 % of the users exceed",
+    "sum_violation": "total rate that users fall short of the requirement",
+    "mean_return": "average return of a slot",
+    "n_eff": "effective number of assets in a portfolio, exp of its entropy",
+    "top1_entropy": "entropy of the largest holding over the policy's portfolios, nats",
+    "top1_count": "number of assets that are some portfolio's largest holding",
+    "modes": "modes that the policy visits",
+    "mode_entropy": "entropy of the visits to modes, nats",
+    "seconds": "time to sample the policy on one thread",
+}
+
+STYLE = """
+:root{color-scheme:light dark;--bg:#fff;--ink:#1b1f24;--soft:#59636e;--line:#d5dae0;--mark:#d9f2e3;
+--link:#0b5cad;--good:#0a6b3d;--bad:#a33a00;--head:#f3f5f7}
+@media(prefers-color-scheme:dark){:root{--bg:#14171b;--ink:#e6e9ed;--soft:#a2abb5;--line:#363c44;
+--mark:#12452e;--link:#7db8f5;--good:#6fd6a0;--bad:#ffa071;--head:#1e2329}}
+*{box-sizing:border-box}html{scroll-padding-top:1rem}
+body{margin:0 auto;max-width:70rem;padding:1rem;background:var(--bg);color:var(--ink);
+font:16px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;overflow-wrap:break-word}
+h1{font-size:1.5rem;line-height:1.25;margin:.5rem 0}h2{font-size:1.2rem;margin:2rem 0 .5rem}h3{font-size:1rem}
+a{color:var(--link)}a:focus-visible,.scroll:focus-visible,summary:focus-visible,pre:focus-visible{
+outline:3px solid var(--link);outline-offset:2px}
+.skip{position:absolute;left:-999px}.skip:focus{left:1rem;top:.5rem;background:var(--bg);padding:.5rem;z-index:9}
+nav ul{display:flex;flex-wrap:wrap;gap:.25rem 1rem;list-style:none;padding:0;margin:.5rem 0}
+nav a{display:inline-block;padding:.4rem 0}summary{padding:.4rem 0;cursor:pointer}
+.scroll{position:relative;overflow-x:auto;border:1px solid var(--line);border-radius:6px;max-width:100%}
+table{border-collapse:collapse;width:100%;font-size:.875rem;font-variant-numeric:tabular-nums}
+caption{text-align:left;padding:.4rem .6rem;color:var(--soft);position:sticky;left:0;width:max-content;
+max-width:calc(100vw - 3rem)}
+th,td{padding:.35rem .6rem;text-align:right;white-space:nowrap;vertical-align:top;
+border-top:1px solid var(--line)}
+th{font-weight:600;background:var(--head)}th:first-child{text-align:left;position:sticky;left:0;z-index:1}
+.text td{text-align:left;white-space:normal;min-width:16rem}
+td.best{background:var(--mark);font-weight:700}td.best::after{content:" ★"}
+small{color:var(--soft)}.better{color:var(--good);font-weight:600}.worse{color:var(--bad);font-weight:600}
+.front{color:var(--link)}abbr{text-decoration:none}
+.hidden{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
+.figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:1.5rem}
+.maps{grid-template-columns:repeat(auto-fill,minmax(15rem,1fr));gap:1rem}
+@media(max-width:40rem){.maps{grid-template-columns:1fr 1fr}}
+figure{margin:0;min-width:0}svg{display:block;width:100%;height:auto;max-width:40rem}
+figcaption{font-size:.875rem;color:var(--soft)}
+pre{overflow-x:auto;background:var(--head);padding:.6rem;border-radius:6px;max-width:100%}
+dt{font-weight:600}dd{margin:0 0 .4rem;color:var(--soft)}
+@media print{nav,.skip{display:none}.scroll{overflow:visible}}
+"""
