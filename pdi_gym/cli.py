@@ -1,4 +1,4 @@
-"""The command line: `pdi-gym list | compare | bench`."""
+"""The command line: `pdi-gym list | compare | render | bench`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from pdi_gym import bench, tracking
+from pdi_gym import bench, rendering, tracking
 from pdi_gym.agents import AGENTS, list_agents
 from pdi_gym.envs import ENV_IDS
-from pdi_gym.evaluation import Row, compare, make_env, write_text
+from pdi_gym.evaluation import Row, compare, make_env, named_agent, write_text
+from pdi_gym.validation import check_choice
 
 
 @dataclass
@@ -61,6 +62,8 @@ class Compare:
     """Seed of inference and evaluation (independent streams)."""
     workers: int = 1
     """Processes, one thread each."""
+    baseline: str | None = None
+    """Agent that the report compares the others with; the first when left out."""
     out: Path | None = None
     """Folder for rows, policies, events and figures; runs/logs/<env> when left out."""
     json: Path | None = None
@@ -69,9 +72,13 @@ class Compare:
     """Print no progress and no table."""
 
     def run(self, console: Console) -> None:
+        from pdi_gym import report  # draws: Matplotlib takes a while to load
+
         env = make_env(self.env, {})
         names = self.agents or tuple(a for a in list_agents(env.problem) if not AGENTS[a].missing())
         instances = min(4, env.n_instances) if self.instances is None else self.instances
+        if self.baseline is not None:
+            check_choice("baseline", self.baseline, names)
         out = self.out or Path("runs/logs") / f"{self.env}-seed{self.seed}"
         progress = Progress(
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
@@ -99,12 +106,14 @@ class Compare:
         tracking.write_results(out, rows, settings)
         tracking.write_tensorboard(out, rows)
         tracking.write_figures(out, rows)
+        page = report.write_report(out, rows, settings, env.make_problem(0), self.baseline)
         if self.json is not None:
             write_text(self.json, json.dumps(rows, indent=1))
         if not self.quiet:
             console.print(comparison_table(rows, f"{self.env}, {instances} instance{'s' * (instances > 1)}"))
             console.print(
-                f"Figures, table and rows: {out}\nTensorBoard: tensorboard --logdir {out}/tensorboard"
+                f"Report: {page}\nFigures, table and rows: {out}\n"
+                f"TensorBoard: tensorboard --logdir {out}/tensorboard"
             )
 
 
@@ -118,6 +127,28 @@ def comparison_table(rows: list[Row], title: str) -> Table:
     for agent, own in tracking.by_agent(rows).items():
         table.add_row(agent, *(tracking.cell(*tracking.mean_std(own, c)) for c in names))
     return table
+
+
+@dataclass
+class Render:
+    """Play one horizon with an agent and draw it: a still (.png) or an animation (.gif)."""
+
+    env: tyro.conf.Positional[str]
+    """Environment id, for example WirelessPower-v0."""
+    agent: str = "pdi-mc"
+    """Agent by name, or name@preset."""
+    slots: int = 100
+    """Slots of the horizon; an animation shows at most 50 moments of it."""
+    instance: int = 0
+    """Which instance of the split."""
+    seed: int = 0
+    """Seed of the agent and of the slots."""
+    out: Path = Path("horizon.png")
+    """File to write, .png or .gif."""
+
+    def run(self, console: Console) -> None:
+        rendering.render(self.env, named_agent(self.agent), self.slots, self.out, self.instance, self.seed)
+        console.print(f"Written: {self.out}")
 
 
 @dataclass
@@ -138,6 +169,7 @@ class Bench:
 Command = (
     Annotated[List, tyro.conf.subcommand("list")]
     | Annotated[Compare, tyro.conf.subcommand("compare")]
+    | Annotated[Render, tyro.conf.subcommand("render")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
 )
 

@@ -263,10 +263,10 @@ def _labelled(agents: Sequence[str | Agent] | Mapping[str, str | Agent]) -> dict
         agents = dict(named)
     if not agents:
         raise ValueError("agents must name at least one agent")
-    return {label: _from_name(a) if isinstance(a, str) else a for label, a in agents.items()}
+    return {label: named_agent(a) if isinstance(a, str) else a for label, a in agents.items()}
 
 
-def _from_name(name: str) -> Agent:
+def named_agent(name: str) -> Agent:
     """`pdi-mc`, or `pdi-mc@paper` for another preset."""
     agent, _, preset = name.partition("@")
     return make_agent(agent, preset or "fast")
