@@ -7,11 +7,12 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 COMPARE_FLAGS ?=
 
-.PHONY: compare test lint clean
+.PHONY: compare test clean
 
 compare: $(VENV)/.installed
-	@echo "== Comparing agents on MixtureOfGaussians-v0 and MixtureOfGaussians2D-v0"
-	$(BIN)/pdi-gym compare MixtureOfGaussians2D-v0 --instances 1 --workers $(WORKERS) $(COMPARE_FLAGS)
+	@echo "== Comparing agents on the three problems; tables and reports go to runs/logs"
+	$(BIN)/pdi-gym compare WirelessPower-v0 --instances 2 --workers $(WORKERS) $(COMPARE_FLAGS)
+	$(BIN)/pdi-gym compare Portfolio-v0 --instances 1 --workers $(WORKERS) $(COMPARE_FLAGS)
 	$(BIN)/pdi-gym compare MixtureOfGaussians-v0 --instances 1 --workers $(WORKERS) $(COMPARE_FLAGS)
 
 test: $(VENV)/.installed-dev
