@@ -51,6 +51,9 @@ class ErgodicVectorEnv(gym.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
         self._sums = np.zeros((num_envs, self._env.problem.n_constraints))
         self._scales = np.ones((num_envs, 1))
         self._features = np.stack([self._env.features(self._env.problem)] * num_envs)
+        self._probe = torch.full((1, self._env.problem.latent_dim), 0.5)
+        self._probed = self._env.problem.to_decision(self._probe).repeat(num_envs, 1)
+        self._alike = True
         self._done = np.zeros(num_envs, dtype=bool)
 
     def reset(
@@ -68,9 +71,13 @@ class ErgodicVectorEnv(gym.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
             raise ValueError(f"options['reset_mask'] must be a boolean array of shape ({self.num_envs},)")
         if not self._horizons and not mask.all():
             raise gym.error.ResetNeeded("the first reset must be of all environments")
-        for i in np.flatnonzero(mask):
+        self._reset_rows(np.flatnonzero(mask), seeds, options)
+        return self._observe(), self._info(np.zeros(0, dtype=int), {}, mask)
+
+    def _reset_rows(self, rows: np.ndarray, seeds: list[int | None], options: dict[str, Any]) -> None:
+        for i in rows:
             self._reset_one(int(i), seeds[i], options)
-        return self._observe(), self._info(mask, {})
+        self._alike = bool((self._probed == self._probed[0]).all())
 
     def _reset_one(self, i: int, seed: int | None, options: dict[str, Any]) -> None:
         if seed is not None or self._rngs[i] is None:
@@ -85,6 +92,7 @@ class ErgodicVectorEnv(gym.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
         self._horizons[i : i + 1] = [horizon]
         self._scales[i] = self._env.residual_scale(self.problems[i])
         self._features[i] = self._env.features(self.problems[i])
+        self._probed[i] = self.problems[i].to_decision(self._probe)[0]
         self._done[i] = False
 
     def step(self, actions: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
@@ -96,8 +104,8 @@ class ErgodicVectorEnv(gym.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
         if len(actions) != self.num_envs:
             raise ValueError(f"actions must have {self.num_envs} rows, got {len(actions)}")
         playing = ~self._done
-        for i in np.flatnonzero(self._done):
-            self._reset_one(int(i), None, {})
+        if self._done.any():
+            self._reset_rows(np.flatnonzero(self._done), [None] * self.num_envs, {})
         rewards = np.zeros(self.num_envs)
         extra: dict[str, np.ndarray] = {}
         rows = np.flatnonzero(playing)
@@ -114,14 +122,18 @@ class ErgodicVectorEnv(gym.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
             rewards,
             np.zeros(self.num_envs, dtype=bool),
             truncated,
-            self._info(playing, extra),
+            self._info(rows, extra, np.ones(self.num_envs, dtype=bool)),
         )
 
     def _play(self, rows: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Objective (B,) and residuals (B, m) of one slot of those rows."""
         problems = [self.problems[i] for i in rows]
         drawn = [self._horizons[i].next_realisation() for i in rows]
-        x = problems[0].to_decision(torch.from_numpy(actions))
+        a = torch.from_numpy(actions)
+        if self._alike:
+            x = problems[0].to_decision(a)
+        else:
+            x = torch.cat([p.to_decision(a[b : b + 1]) for b, p in enumerate(problems)])
         value, f = type(problems[0]).slot_batch(problems, x, None if drawn[0] is None else drawn)
         residuals = f.numpy().astype(np.float32)
         self._sums[rows] += residuals
@@ -133,15 +145,20 @@ class ErgodicVectorEnv(gym.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
     def _averages(self) -> np.ndarray:
         return np.asarray(self._sums / np.maximum(self._slots(), 1)[:, None])
 
-    def _info(self, playing: np.ndarray, extra: dict[str, np.ndarray]) -> dict[str, Any]:
-        """Batched arrays with Gymnasium's boolean masks; rows that were only reset are zero."""
+    def _info(self, playing: np.ndarray, extra: dict[str, np.ndarray], told: np.ndarray) -> dict[str, Any]:
+        """Batched arrays with Gymnasium's boolean masks, zero where a row has no such entry.
+
+        `playing` are the rows of `extra`; `told` masks the rows that this call stepped or reset.
+        """
         infos: dict[str, Any] = {}
-        for key, rows in extra.items():
-            full = np.zeros((self.num_envs, *rows.shape[1:]), dtype=rows.dtype)
-            full[playing] = rows
-            infos[key], infos[f"_{key}"] = full, playing.copy()
-        infos["ergodic_residuals"] = self._averages().astype(np.float32)
-        infos["_ergodic_residuals"] = np.ones(self.num_envs, dtype=bool)
+        for key, values in extra.items():
+            full = np.zeros((self.num_envs, *values.shape[1:]), dtype=values.dtype)
+            full[playing] = values
+            mask = np.zeros(self.num_envs, dtype=bool)
+            mask[playing] = True
+            infos[key], infos[f"_{key}"] = full, mask
+        infos["ergodic_residuals"] = (self._averages() * told[:, None]).astype(np.float32)
+        infos["_ergodic_residuals"] = told.copy()
         return infos
 
     def _observe(self) -> Any:

@@ -133,13 +133,13 @@ class WirelessPowerEnv(ErgodicEnv):
 class WirelessPowerVectorEnv(ErgodicVectorEnv):
     env_class = WirelessPowerEnv
 
-    def _info(self, playing: np.ndarray, extra: dict[str, np.ndarray]) -> dict[str, Any]:
+    def _info(self, playing: np.ndarray, extra: dict[str, np.ndarray], told: np.ndarray) -> dict[str, Any]:
         limits = np.stack([p.constraint_limits for p in self.problems])
         if "residuals" in extra:  # each network by its own requirement
             extra["rates"] = limits[playing] - extra["residuals"]
-        infos = super()._info(playing, extra)
-        infos["ergodic_rates"] = limits - infos["ergodic_residuals"]
-        infos["_ergodic_rates"] = infos["_ergodic_residuals"].copy()
+        infos = super()._info(playing, extra, told)
+        infos["ergodic_rates"] = (limits - infos["ergodic_residuals"]) * told[:, None]
+        infos["_ergodic_rates"] = told.copy()
         return infos
 
 

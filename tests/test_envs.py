@@ -15,6 +15,7 @@ from stable_baselines3.common.env_checker import check_env as check_env_sb3
 
 import pdi_gym
 from pdi_gym.envs import ENV_IDS, ErgodicEnv, ErgodicVectorEnv, RecordConstraintStatistics, register
+from pdi_gym.problems import WirelessPower
 from tests.cases import Sensors
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -96,6 +97,25 @@ def test_native_vector_equals_sync(env_id: str, observation: str) -> None:
     for _ in range(12):  # past two horizons, through the resets
         actions = rng.uniform(-1, 1, native.action_space.shape).astype(np.float32)
         same(native.step(actions), sync.step(actions))
+
+
+def test_native_vector_with_different_problems_in_its_rows() -> None:
+    """Two networks with other power limits, swapped into one row each, still equal the scalar form."""
+    gains = np.array([[1.0, 0.2], [0.1, 0.5]])
+    networks = [WirelessPower.from_gains(gains, r_min=0.5, noise=0.1, p_max=p) for p in (1.0, 3.0)]
+    native = gym.make_vec(
+        "WirelessPower-v0", num_envs=2, vectorization_mode="vector_entry_point", problem=networks[0]
+    )
+    native.reset(seed=3, options={"problem": networks[0]})
+    mask = np.array([False, True])
+    _, info = native.reset(seed=[None, 4], options={"problem": networks[1], "reset_mask": mask})  # type: ignore[arg-type]
+    assert info["_ergodic_residuals"].tolist() == [False, True]
+    actions = np.array([[0.3, -0.2], [0.6, 0.1]], dtype=np.float32)
+    _, rewards, *_ = native.step(actions)
+    for row, network in enumerate(networks):
+        env = gym.make("WirelessPower-v0", problem=network).unwrapped
+        env.reset(seed=3 + row)
+        assert rewards[row] == pytest.approx(env.step(actions[row])[1], rel=1e-5)
 
 
 def same(a: Any, b: Any) -> None:
