@@ -80,7 +80,7 @@ _FAST: dict[tuple[type, str], dict[str, Any]] = {
     (DiffusionOptions, "mixture"): {"n_candidates": 8},
     (DiffusionOptions, "mixture-plane"): {"T": 200, "dual_step": 0.2},
     # With α floored at .5 estimates leave the vertices early; the ramp keeps λ low until they have.
-    (DiffusionOptions, "portfolio"): {"T": 100, "dual_ramp": 0.5, "n_candidates": 4, "alpha_min": 0.5},
+    (DiffusionOptions, "portfolio"): {"T": 200, "dual_ramp": 0.5, "n_candidates": 4, "alpha_min": 0.5},
     # Fewer steps with dual_step·T kept, so that multipliers travel as far.
     (DiffusionOptions, "wireless"): {"T": 100, "dual_step": 0.25, "n_candidates": 2, "n_draws": 8},
     (ProjectionOptions, "wireless"): {"projection_steps": 20},
@@ -129,11 +129,13 @@ def _market_units(problem: Portfolio, options_type: type[Any], preset: str) -> d
     """
     size = float(problem.mu.abs().mean())
     unit = size / float(problem.budgets.sum())
-    dual_step = 0.05 * unit / float(problem.budgets.mean())
+    # What a step takes from λ when a budget is left unused, in its unit; few assets want more.
+    share = 0.05 * math.sqrt(500 / problem.latent_dim)
+    dual_step = share * unit / float(problem.budgets.mean())
     if issubclass(options_type, ExpertOptions):
         return {"dual_step": dual_step}
     if issubclass(options_type, DiffusionOptions) and preset == "fast":
-        return {"beta": size / 440, "dual_step": dual_step, "dual_max": 5 * unit}
+        return {"beta": size / 440, "dual_step": dual_step / 2, "dual_max": 5 * unit}
     return {}
 
 

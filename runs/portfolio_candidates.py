@@ -1,6 +1,6 @@
 """How many Monte-Carlo candidates PDI needs on portfolios: the paper's 512 against a few.
 
-python runs/portfolio_candidates.py            # the committed results, about half an hour on one thread
+python runs/portfolio_candidates.py            # the committed results, about forty minutes on one thread
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pdi_gym.evaluation import Row, compare, write_text
 class Args:
     instances: int = 10
     """Validation instances, seeds 1000 onwards."""
-    n: int = 64
+    n: int = 16
     """Portfolios per policy; 512 candidates for each of the usual 1024 would take hours."""
     workers: int = 1
     """Processes, one thread each."""

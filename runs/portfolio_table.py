@@ -77,8 +77,8 @@ def notes(rows: list[Row]) -> str:
         "risk that the budgets forbid.",
         "expert": "a plain dual method with Adam on 16 portfolios that share λ, run on the instance itself. "
         "It earns more than every sampler at comparable violation and takes seconds: on a single instance "
-        "with known moments, this is what to use. The samplers pay for the entropy that the paper asks for (a "
-        "spread of portfolios, see top1_count) and for stopping after a fixed number of denoising steps.",
+        "with known moments, this is what to use. The samplers pay for the entropy that the paper asks for "
+        "(a spread of portfolios, see top1_count) and for stopping after a fixed number of denoising steps.",
         "markowitz": "one portfolio that meets the *total* of all budgets; single budgets are broken.",
         "risk-budget": "one portfolio with equal shares of every budget: always feasible, blind to returns.",
         "pdm": "every single portfolio is feasible, which is more than the constraints ask.",
