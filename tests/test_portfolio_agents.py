@@ -111,7 +111,7 @@ def test_clamped_multipliers_keep_a_wild_asset_from_collapsing_the_policy():
     """Validation instance 2 has an asset with a variance of 6e5 budgets, and the highest mean return."""
     market = Portfolio.instance(2, split="validation")
     assert market.sigma.diagonal().max() > 5e5 * market.budgets[0]
-    units = {"beta": 1 / 2000, "dual_step": 2000.0}
+    units = {"T": 100, "beta": 1 / 2000, "dual_step": 2000.0}
     metrics = {
         clamp: evaluate(make_agent("pdi-mc", dual_max=clamp, **units).sample(market, n=128), market)
         for clamp in (None, 20.0)
