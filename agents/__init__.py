@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pdi_gym.agents.base import Agent
+from pdi_gym.agents.column_generation import ColumnGeneration
 from pdi_gym.agents.convex import Markowitz, RiskBudget
 from pdi_gym.agents.dps import DPS
 from pdi_gym.agents.expert import Expert
@@ -34,6 +35,7 @@ AGENTS: dict[str, type[Agent]] = {
         Random,
         Markowitz,
         RiskBudget,
+        ColumnGeneration,
     )
 }
 

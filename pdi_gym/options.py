@@ -155,3 +155,54 @@ class ExpertOptions:
         check_number("dual_init", self.dual_init, 0)
         if check_number("window", self.window, 0, above=True) > 1:
             raise ValueError(f"window must be in (0, 1], got {self.window}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnOptions(ExpertOptions):
+    """What column generation can be told; the dual method's options are those of its first pool."""
+
+    first: str = "dual"
+    """What makes the first pool and multipliers: the dual method (dual) or a cold diffusion (pdi)."""
+    pool: int = 400
+    """Decisions of the first pool, at least as many as the policy has."""
+    pricing: str = "descent"
+    """How decisions of low f0 + λᵀf are found: by descent or by diffusion with λ frozen."""
+    rounds: int = 20
+    """Most rounds."""
+    fresh: int = 16
+    """Random starts of each round."""
+    warm: int = 16
+    """Starts of each round from the decisions with most time."""
+    price_steps: int = 100
+    """Steps of each descent."""
+    price_rate: float = 0.05
+    """First step size of each descent, in the latent space."""
+    smoothing: float = 0.5
+    """Share of the best multipliers so far in those that a round uses; the rest are the program's."""
+    margin: float = 0.0
+    """Safety: constraints are asked to hold with this much to spare."""
+    draws: int = 1000
+    """Realisations over which decisions are averaged for the program, where they are not exact."""
+    stop: float = 1e-3
+    """End once the value is within this fraction of the estimated bound."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("first", self.first, ("dual", "pdi"))
+        check_choice("pricing", self.pricing, ("descent", "diffusion"))
+        for name, least in (
+            ("pool", 1),
+            ("rounds", 0),
+            ("fresh", 0),
+            ("warm", 0),
+            ("price_steps", 1),
+            ("draws", 1),
+        ):
+            check_int(name, getattr(self, name), least)
+        if self.fresh + self.warm == 0:
+            raise ValueError("fresh + warm must be ≥ 1: a round needs a start")
+        for name in ("margin", "stop", "smoothing"):
+            check_number(name, getattr(self, name), 0)
+        if self.smoothing > 1:
+            raise ValueError(f"smoothing must be in [0, 1], got {self.smoothing}")
+        check_number("price_rate", self.price_rate, 0, above=True)

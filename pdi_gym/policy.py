@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from pdi_gym.validation import check_choice, check_int
+from pdi_gym import seeding
+from pdi_gym.problem import Problem
+from pdi_gym.reweighting import heaviest_mix, pool_values
+from pdi_gym.validation import check_choice, check_int, check_number
 
 
 @dataclass(frozen=True)
@@ -62,3 +65,33 @@ class TimeSharingPolicy:
         else:
             u = rng.permutation((np.arange(horizon) + rng.random()) / horizon)
         return np.searchsorted(edges, u, side="right")
+
+    def reweight(
+        self,
+        problem: Problem,
+        *,
+        margin: float = 0.0,
+        draws: int = 1000,
+        seed: int = 0,
+        max_atoms: int | None = None,
+    ) -> TimeSharingPolicy:
+        """The same atoms with the shares of time that optimise the objective under the constraints.
+
+        Constraints are asked to hold with `margin` to spare, in their own units: what an average
+        over a finite horizon may lose. If no shares can, those of least total excess are taken;
+        `info["reweight"]` says how much that is, and the expected value and support. A problem
+        without exact expectations is averaged over `draws` realisations of its own, or, with 0,
+        asked for its expectations without ξ. At most `max_atoms` atoms get time.
+        """
+        check_number("margin", margin, 0), check_int("draws", draws, 0)
+        most = len(self) if max_atoms is None else check_int("max_atoms", max_atoms, 1)
+        generator = seeding.generator(seed, seeding.POLICY, 1)
+        mix = heaviest_mix(*pool_values(problem, self.actions, draws, generator), margin, most)
+        summary = {
+            "value": mix.value,
+            "excess": mix.excess,
+            "feasible": mix.met,
+            "support": int((mix.weights > 0).sum()),
+            "duals": mix.duals,
+        }
+        return replace(self, weights=mix.weights, info=self.info | {"reweight": summary})

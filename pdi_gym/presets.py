@@ -12,6 +12,7 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from pdi_gym.options import (
+    ColumnOptions,
     DiffusionOptions,
     ExpertOptions,
     GuidanceOptions,
@@ -73,6 +74,38 @@ _PAPER: dict[tuple[type, str], dict[str, Any]] = {
     # Squared residuals are near 1e-8 and flat at the vertices: only such a strength moves anything.
     (GuidanceOptions, "portfolio"): {"guidance": 1e8},
     (ProjectionOptions, "mixture-plane"): {"projection_steps": 80},
+    (ColumnOptions, "wireless"): {
+        "steps": 600,
+        "primal_step": 0.03,
+        "dual_step": 1.0,
+        "chains": 16,
+        "n_draws": 4,
+        "margin": 0.05,
+        "fresh": 32,
+        "warm": 32,
+        "price_rate": 0.1,
+        "rounds": 5,
+        "draws": 500,
+    },
+    (ColumnOptions, "portfolio"): {
+        "steps": 2000,
+        "primal_step": 0.03,
+        "fresh": 0,
+        "warm": 32,
+        "price_steps": 50,
+        "price_rate": 0.03,
+        "smoothing": 0.8,
+        "rounds": 3,
+        "pool": 1000,
+    },
+    (ColumnOptions, "mixture"): {
+        "steps": 500,
+        "dual_step": 1.0,
+        "fresh": 32,
+        "price_steps": 300,
+        "rounds": 40,
+    },
+    (ColumnOptions, "mixture-plane"): {"steps": 500, "dual_step": 1.0, "price_steps": 300},
 }
 """What differs from the class defaults. An options class also takes the rows of its bases."""
 

@@ -1,0 +1,148 @@
+"""Column generation: primal-dual inference whose pool and shares of time are optimised."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pdi_gym import presets
+from pdi_gym.agents.base import Agent, Observer, Trace
+from pdi_gym.column_generation import Pool, Pricer, generate_columns, select
+from pdi_gym.descent import descend, dual_method, random_latents
+from pdi_gym.options import ColumnOptions, DiffusionOptions
+from pdi_gym.policy import TimeSharingPolicy
+from pdi_gym.problem import Problem
+from pdi_gym.samplers import Samples, pdi
+from pdi_gym.schedules import make_schedule
+from pdi_gym.scores import MonteCarloScore
+
+_COLD_T = 50
+_COOLING = 10.0
+"""Of the diffusion that makes pools: as many steps as fit a round, a tenth of the temperature."""
+
+
+class ColumnGeneration(Agent):
+    """A first pool with multipliers, then rounds of: program → λ → decisions of low f0 + λᵀf → program.
+
+    The policy has n decisions; most of the time goes to at most m + 1 of them, and the rest have
+    weight 0. `info` holds the rounds' values, excess, support and estimated bound.
+    """
+
+    name = "pdi-cg"
+    summary = "optimal time sharing: column generation with the linear program's multipliers"
+    options_type = ColumnOptions
+
+    def _sample(
+        self,
+        problem: Problem,
+        options: ColumnOptions,
+        n: int,
+        generator: torch.Generator,
+        callback: Observer | None,
+    ) -> TimeSharingPolicy:
+        trace = Trace(options.steps if options.first == "dual" else _COLD_T, callback)
+        z, duals = self._first_pool(problem, options, n, generator, trace)
+        pool = Pool.of(problem, problem.decode(z).numpy(), options.draws, generator)
+        generated = generate_columns(
+            problem,
+            pool,
+            duals,
+            self._pricer(problem, options, generator),
+            rounds=options.rounds,
+            generator=generator,
+            draws=options.draws,
+            margin=options.margin,
+            smoothing=options.smoothing,
+            stop=options.stop,
+        )
+        chosen, mix = select(generated.pool, n, options.margin)
+        rounds = np.array(generated.rounds).reshape(-1, 4)
+        info = {
+            "trace": trace.arrays(),
+            "rounds": dict(zip(("value", "excess", "support", "bound"), rounds.T, strict=True)),
+            "value": mix.value,
+            "excess": mix.excess,
+            "support": int((mix.weights > 0).sum()),
+            "bound": generated.bound,
+        }
+        lam = mix.duals.astype(np.float32)[None]
+        return TimeSharingPolicy(chosen.actions, mix.weights, lam, duals.astype(np.float32)[None], info)
+
+    def _first_pool(
+        self,
+        problem: Problem,
+        options: ColumnOptions,
+        n: int,
+        generator: torch.Generator,
+        callback: Observer,
+    ) -> tuple[Tensor, np.ndarray]:
+        size = max(n, options.pool)
+        if options.first == "pdi":
+            samples = cold_pdi(problem, size, generator, None, callback)
+            return samples.z, samples.mean_duals.mean(0).double().numpy()
+        chains = max(options.chains, math.ceil(n / options.steps))
+        path = dual_method(
+            problem,
+            random_latents(problem, chains, generator),
+            n=min(size, chains * options.steps),
+            steps=options.steps,
+            rate=options.primal_step,
+            dual_step=options.dual_step,
+            generator=generator,
+            dual_init=options.dual_init,
+            margin=options.margin,
+            window=options.window,
+            n_draws=options.n_draws,
+            callback=callback,
+        )
+        return path.z, path.duals.double().numpy()
+
+    def _pricer(self, problem: Problem, options: ColumnOptions, generator: torch.Generator) -> Pricer:
+        def price(lam: Tensor, starts: Tensor) -> Tensor:
+            if options.pricing == "diffusion":
+                return cold_pdi(problem, options.fresh + options.warm, generator, lam).z
+            fresh = random_latents(problem, options.fresh, generator)
+            return descend(
+                problem,
+                torch.cat([starts[: options.warm], fresh]),
+                lam,
+                steps=options.price_steps,
+                rate=options.price_rate,
+                generator=generator,
+                n_draws=options.n_draws,
+            )
+
+        return price
+
+
+def cold_pdi(
+    problem: Problem,
+    n: int,
+    generator: torch.Generator,
+    lam: Tensor | None,
+    callback: Observer | None = None,
+) -> Samples:
+    """A short, cold run of Algorithm 2: with λ frozen at (1, m), or ascending as far as the preset's."""
+    fast = presets.resolve(DiffusionOptions, problem, "fast", {})
+    schedule = make_schedule(fast.schedule, _COLD_T)
+    score = MonteCarloScore(
+        problem, schedule, fast.beta / _COOLING, fast.n_candidates, fast.candidates, fast.alpha_min
+    )
+    eta = 0.0 if lam is not None else fast.dual_step * fast.T / _COLD_T
+    return pdi(
+        problem,
+        score,
+        schedule,
+        n=n,
+        generator=generator,
+        dual_step=eta,
+        dual_init=fast.dual_init if lam is None else lam,
+        dual_max=fast.dual_max,
+        n_draws=fast.n_draws,
+        kernel=fast.kernel,
+        alpha_min=fast.alpha_min,
+        callback=callback,
+    )

@@ -1,0 +1,112 @@
+"""Deterministic counterparts of the samplers: descent on the Lagrangian, and the dual method around it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pdi_gym.problem import Problem
+from pdi_gym.samplers import Callback, Step
+
+_FIRST, _SECOND = 0.9, 0.99
+"""Adam's forgetting factors: short memories, since the multipliers move the target."""
+
+
+class Adam:
+    """Adam's direction for latents (n, d), without their gradient's scale."""
+
+    def __init__(self, z: Tensor):
+        self.first, self.second, self.t = torch.zeros_like(z), torch.zeros_like(z), 0
+
+    def direction(self, grad: Tensor) -> Tensor:
+        self.t += 1
+        self.first.lerp_(grad, 1 - _FIRST)
+        self.second.lerp_(grad.square(), 1 - _SECOND)
+        size = (self.second / (1 - _SECOND**self.t)).sqrt_().add_(1e-12)
+        return self.first / (1 - _FIRST**self.t) / size
+
+
+def random_latents(problem: Problem, n: int, generator: torch.Generator) -> Tensor:
+    """Starts for descent (n, d): uniform in the problem's box, or near the origin where there is none."""
+    if math.isinf(problem.bound):
+        return problem.project(0.1 * torch.randn((n, problem.latent_dim), generator=generator))
+    return problem.bound * (2 * torch.rand((n, problem.latent_dim), generator=generator) - 1)
+
+
+def descend(
+    problem: Problem,
+    z: Tensor,
+    lam: Tensor,
+    *,
+    steps: int,
+    rate: float,
+    generator: torch.Generator,
+    n_draws: int = 1,
+) -> Tensor:
+    """Latents (n, d) near local minima of f0 + λᵀf: Adam with a rate that falls to zero."""
+    adam = Adam(z)
+    for t in range(steps):
+        xi = None if problem.exact else problem.draw(n_draws, generator)
+        _, grad = problem.lagrangian_grad(z, lam, xi)
+        z = problem.project(z - rate * (1 - t / steps) * adam.direction(grad))
+        if not torch.isfinite(z).all():
+            raise FloatingPointError(f"descent on {type(problem).__name__} is not finite at step {t}")
+    return z
+
+
+@dataclass(frozen=True)
+class DualPath:
+    """Latents (n, d) from the window of a dual method, and the average multipliers (m,) over it."""
+
+    z: Tensor
+    duals: Tensor
+
+
+def dual_method(
+    problem: Problem,
+    z: Tensor,
+    *,
+    n: int,
+    steps: int,
+    rate: float,
+    dual_step: float,
+    generator: torch.Generator,
+    dual_init: float = 0.0,
+    margin: float = 0.0,
+    window: float = 0.5,
+    n_draws: int = 1,
+    callback: Callback | None = None,
+) -> DualPath:
+    """Adam descends f0 + λᵀf from z (chains, d) while λ ← [λ + η (f̄ + margin)]₊ ascends.
+
+    Descent never settles where constraints conflict: the multipliers keep switching decisions, and
+    n of the last iterates, evenly spaced over the window, hold every phase of that cycle.
+    """
+    lam = torch.full((1, problem.n_constraints), float(dual_init))
+    start = steps - max(1, round(window * steps), math.ceil(n / len(z)))
+    if start < 0:
+        raise ValueError(f"steps must be ≥ {math.ceil(n / len(z))} to give {n} decisions, got {steps}")
+    kept = torch.empty(steps - start, *z.shape)
+    duals = torch.zeros_like(lam)
+    adam = Adam(z)
+    for t in range(steps):
+        xi = None if problem.exact else problem.draw(n_draws, generator)
+        _, grad = problem.lagrangian_grad(z, lam, xi)
+        z = problem.project(z - rate * adam.direction(grad))
+        residual = problem.constraints(problem.decode(z), xi).mean(0, keepdim=True)
+        if callback is not None:
+            callback(Step(t, z.unsqueeze(0), z.unsqueeze(0), lam, residual, float("nan")))
+        lam = (lam + dual_step * (residual + margin)).clamp(min=0)
+        if not torch.isfinite(z).all() or not torch.isfinite(lam).all():
+            raise FloatingPointError(
+                f"the dual method on {type(problem).__name__} diverged at step {t}: "
+                "lower primal_step or dual_step"
+            )
+        if t >= start:
+            kept[t - start] = z
+            duals += lam / len(kept)
+    pool = kept.flatten(0, 1)
+    return DualPath(pool[torch.linspace(0, len(pool) - 1, n).long()], duals.squeeze(0))
