@@ -182,7 +182,7 @@ def test_enriched_rows_by_hand():
     returns = problem.scenarios.numpy()
     x = torch.softmax(torch.randn(60, generator=torch.Generator().manual_seed(0), dtype=torch.float64), -1)
     rows = problem.constraints(x).numpy()
-    unit = float(problem.budgets.mean())
+    unit = float(problem.budgets.mean()) * 60**0.5
     exposure = np.bincount(problem.sectors.numpy(), weights=x.numpy())
     np.testing.assert_allclose(rows[60:70], unit * (exposure - 0.15) / 0.15, atol=1e-12)
     np.testing.assert_allclose(rows[70:80], unit * (0.067 - exposure) / 0.067, atol=1e-12)

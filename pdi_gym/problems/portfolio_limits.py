@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -19,7 +20,8 @@ class Limits:
     """Rows a_l·x ≤ u_l and one cap on N_eff = exp(entropy of x), each holding on average.
 
     Every residual is divided by the `scale` of its row (for the cap: by the cap) and multiplied by
-    `unit`, the mean risk budget: one dual step and one tolerance then suit budgets and rows alike.
+    `unit`, √N mean risk budgets: between the unit that would give these rows the multipliers of a
+    budget (N) and the one that would give them its steps (1), so that one dual step suits both.
     """
 
     rows: Tensor
@@ -88,6 +90,6 @@ def sector_stress_limits(sectors: Tensor, scenarios: Tensor, budgets: Tensor) ->
         bounds=torch.cat([cap, -floor, -stress.mean(1)]),
         scale=torch.cat([cap, floor, market.std().expand(len(stress))]),
         n_eff_cap=max(2.0, EFFECTIVE_SHARE * n),
-        unit=float(budgets.mean()),
+        unit=math.sqrt(n) * float(budgets.mean()),
         names=(*names, "effective number"),
     )
