@@ -1,6 +1,6 @@
 """Check Theorems 1 and 2 of the paper on problems whose optimum is known in closed form.
 
-python runs/theory.py            # the committed results, about three minutes on one thread
+python runs/theory.py            # the committed results, a few minutes on one thread
 python runs/theory.py --quick    # a glance, under half a minute
 """
 
@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import torch
 import tyro
+from theory_plots import plot_bias, plot_convergence, plot_stability
 from torch import Tensor
 
 from pdi_gym.problem import Problem
@@ -34,9 +34,6 @@ from pdi_gym.theory import (
     theorem_2_bound,
     w2_gaussian,
 )
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 
 
 @dataclass
@@ -80,6 +77,12 @@ class PowerLimit(Problem):
 
     def constraints(self, x: Tensor, xi: Tensor | None = None) -> Tensor:
         return 0.5 * (x.square().sum(-1, keepdim=True) - self.limit)
+
+    def lagrangian_grad(
+        self, z: Tensor, lam: Tensor, xi: Tensor | None = None, objective_weight: float = 1.0
+    ) -> tuple[Tensor, Tensor]:
+        grad = z * (objective_weight / torch.tensor(VARIANCES) + lam)
+        return 0.5 * ((grad * z).sum(-1) - self.limit * lam.squeeze(-1)), grad
 
     def tilted(self, lam: Tensor, beta: float) -> GaussianMixtureLaw:
         variances = beta / (1 / torch.tensor(VARIANCES, dtype=lam.dtype) + lam.flatten())
@@ -168,8 +171,8 @@ class Recorder:
         return value
 
 
-def clean_mean(law: GaussianMixtureLaw, z: Tensor, tau: int, s: Schedule) -> Tensor:
-    alpha, sigma = float(s.alpha[tau]), float(s.sigma[tau])
+def clean_mean(law: GaussianMixtureLaw, z: Tensor, alpha: float, sigma: float) -> Tensor:
+    """The posterior mean of the clean sample given z = α y_0 + σ ε."""
     return (z + sigma**2 * law.noised(alpha, sigma).score(z)) / alpha
 
 
@@ -178,8 +181,8 @@ def bias_terms(
 ) -> dict:
     """The paper's gradient bias along one run, split into terms that sum to it; norms over constraints.
 
-    approximation: Monte-Carlo against exact score at the same x_t. floor: α_min and the box. history: p_t
-    against the law of the reverse process that had λ_t all along. tweedie: posterior means against clean
+    approximation: K candidates against infinitely many at the same x_t. floor: α_min and the box. history:
+    p_t against the law of the reverse process that had λ_t all along. tweedie: posterior means against clean
     samples under that law. spread: ε_TW, the root mean square of y_0 − E[y_0 | x].
     """
     pdi(
@@ -198,9 +201,9 @@ def bias_terms(
         law = problem.tilted(lam, 1.0)
         alpha, sigma = float(s.alpha[tau]), float(s.sigma[tau])
         floored = max(alpha, alpha_min)
-        exact = clean_mean(law, z, tau, s)
-        got, at_floor = f((z + sigma**2 * value) / floored), f(alpha / floored * exact)
-        here = problem.constraints(exact.float()).double().mean(0)
+        # With infinitely many candidates at the floor, the estimate is the posterior mean at that α.
+        got, at_floor = f((z + sigma**2 * value) / floored), f(clean_mean(law, z, floored, sigma))
+        here = problem.constraints(clean_mean(law, z, alpha, sigma).float()).double().mean(0)
         differences = (got - at_floor, at_floor - here, here - residual, residual - truth)
         for term, difference in zip(terms, differences, strict=False):
             terms[term].append(float(difference.norm()))
@@ -217,7 +220,7 @@ def frozen_linear(lams: Tensor, s: Schedule) -> tuple[Tensor, Tensor]:
     rows = []
     for t, lam in enumerate(lams):
         law = problem.tilted(lam, 1.0)
-        clean = clean_mean(law, means[t, t, None], s.T - t, s)[0]
+        clean = clean_mean(law, means[t, t, None], float(s.alpha[s.T - t]), float(s.sigma[s.T - t]))[0]
         rows.append((b - A @ clean, b - A @ law.means[0]))
     residuals, truths = zip(*rows, strict=True)
     return torch.stack(residuals), torch.stack(truths)
@@ -285,76 +288,6 @@ def stability(args: Args) -> dict:
                 "largest_rho": float(rho.max()), "psi_0": float(psi[0]), "largest_psi": float(psi.max()),
             }  # fmt: skip
     return result
-
-
-def plot_convergence(result: dict, out: Path) -> None:
-    rows = result["rows"]
-    T = np.array([r["T"] for r in rows])
-    fig, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
-    left.loglog(
-        T, [r["dual"] for r in rows], "o-", label=f"linear constraints, slope {result['slope_dual']:.2f}"
-    )
-    left.loglog(T, [r["dual_curved"] for r in rows], "s-", label="quadratic constraint")
-    left.loglog(
-        *zip(*result["population"].items(), strict=True), "C1:", label="the same, infinitely many samples"
-    )
-    left.loglog(T, rows[0]["dual"] * (T / T[0]) ** -0.5, "k--", lw=1, label=r"$1/\sqrt{T}$")
-    left.set(
-        xlabel="reverse steps T",
-        ylabel=r"$\|\bar\lambda-\lambda^*\|^2$",
-        title="Theorem 1: averaged multipliers",
-    )
-    right.loglog(T, [r["w2"] for r in rows], "o-", label=f"measured, slope {result['slope_w2']:.2f}")
-    right.loglog(T, [r["bound_with_defect"] for r in rows], "^-", label="bound with the kernel's defect")
-    right.loglog(T, [r["bound"] for r in rows], "v:", label="bound as printed")
-    right.loglog(T, rows[0]["w2"] * (T / T[0]) ** -0.5, "k--", lw=1, label=r"$1/\sqrt{T}$")
-    right.set(xlabel="reverse steps T", ylabel=r"$W_2(p_T,\mu^*)$", title="Theorem 2: law of the samples")
-    for axis in (left, right):
-        axis.legend(fontsize=8)
-        axis.grid(alpha=0.3, which="both")
-    fig.savefig(out / "convergence.png", dpi=120)
-    plt.close(fig)
-
-
-def plot_bias(result: dict, out: Path) -> None:
-    names = ["linear, exact score", "linear, Monte-Carlo K=64", "quadratic, exact run, K=64 probed"]
-    fig, axes = plt.subplots(1, len(names), figsize=(4 * len(names), 4), sharey=True, layout="constrained")
-    for axis, name in zip(axes, names, strict=True):
-        terms = result["along_t"][name]
-        for term, style in (
-            ("spread", "k:"),
-            ("tweedie", "C3"),
-            ("approximation", "C0"),
-            ("history", "C2"),
-            ("floor", "C1"),
-        ):
-            values = np.array(terms[term])
-            if values.max() > 1e-6:
-                label = r"$\epsilon_{TW}$ (paper's bound)" if term == "spread" else term
-                axis.semilogy(np.maximum(values, 1e-6), style, lw=1.2, label=label)
-        axis.set(xlabel="reverse step t", title=name, ylim=(1e-5, 30))
-        axis.legend(fontsize=8)
-        axis.grid(alpha=0.3)
-    axes[0].set_ylabel("size of the term in the dual gradient")
-    fig.savefig(out / "bias.png", dpi=120)
-    plt.close(fig)
-
-
-def plot_stability(result: dict, out: Path) -> None:
-    fig, axes = plt.subplots(2, 2, figsize=(11, 7), sharex=True, layout="constrained")
-    for column, label in enumerate(("Gaussian", "two modes")):
-        for name in SCHEDULES:
-            row = result[f"{label}, {name}"]
-            axes[0, column].plot(row["rho"], label=name, lw=1.2)
-            axes[1, column].semilogy(row["psi"], label=name, lw=1.2)
-        axes[0, column].axhline(1, color="k", lw=0.7)
-        axes[0, column].set(ylabel=r"$\rho_t$", title=label, ylim=(0.9, 1.1))
-        axes[1, column].set(ylabel=r"$\Psi_{t,T}$", xlabel="reverse step t")
-        axes[0, column].legend(fontsize=8)
-        for axis in axes[:, column]:
-            axis.grid(alpha=0.3)
-    fig.savefig(out / "stability.png", dpi=120)
-    plt.close(fig)
 
 
 def main(args: Args) -> None:
