@@ -107,15 +107,15 @@ def test_pdi_meets_budgets_that_its_unconstrained_twin_breaks(market):
     assert ours["mean_return"] >= 0.7 * float(market.mu.mean())
 
 
-def test_pdi_meets_the_enriched_limits_to_a_few_percent():
+def test_pdi_given_time_meets_the_enriched_limits_to_a_few_percent():
     market = Portfolio.instance(0, n_assets=100, split="validation", constraints="enriched")
     assert market.limits is not None
     excess = {}
     for name in ("pdi-mc", "unconstrained"):
-        policy = make_agent(name).sample(market, n=128)
+        policy = make_agent(name, T=400).sample(market, n=128)
         residuals = market.constraints(torch.as_tensor(policy.actions).double()).mean(0)
         excess[name] = float(residuals[100:].max()) / market.limits.unit
-    assert excess["pdi-mc"] < 0.1
+    assert excess["pdi-mc"] < 0.06
     assert excess["unconstrained"] > 0.9
 
 
