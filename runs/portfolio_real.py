@@ -107,8 +107,9 @@ def report(rows: list[dict[str, Any]], dates: dict[str, str], problem: Portfolio
         "portfolio in the first period. The second period keeps these budgets. `worst_budget_use` is the "
         "largest average contribution over its budget (1 is the limit).\n\n" + "\n".join(lines) + "\n"
         "\nBudgets are met where they were inferred, and only there: Σ of the second period is larger, so "
-        "every policy uses more of its budgets than it was built to. One portfolio that limits the total risk "
-        "alone (markowitz) puts it into few shares. Twenty shares that survived until 2022 flatter all returns.\n"
+        "every policy uses more of its budgets than it was built to. One portfolio that limits the total "
+        "risk alone (markowitz) puts it into few shares. Twenty shares that survived until 2022 flatter all "
+        "returns.\n"
     )
 
 
