@@ -2,8 +2,8 @@
 
     python docs/generate.py
 
-Pages under environments/ and api.md are written whole. Pages under agents/ keep their words; what
-stands between `<!-- generated -->` and `<!-- end -->` is replaced.
+Pages under environments/, api.md and reproduction.md are written whole. Pages under agents/ keep their
+words; what stands between `<!-- generated -->` and `<!-- end -->` is replaced.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def filled(path: Path, content: str) -> str:
 
 def environment(page: str) -> str:
     ids, small = ENVIRONMENTS[page]
-    made = {env_id: gym.make(env_id, disable_env_checker=True).unwrapped for env_id in ids}
+    made: dict[str, Any] = {env_id: gym.make(env_id, disable_env_checker=True).unwrapped for env_id in ids}
     env: Any = made[ids[0]]
     lines = [
         NOTE,
@@ -160,7 +160,7 @@ observation, info = env.reset(seed=0, options={{"instance": 0}})
 truncated = False
 while not truncated:
     observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
-print(reward, info["ergodic_residuals"].max())    # ≤ 0 would be feasible
+print(reward, info["ergodic_residuals"].max())  # ≤ 0 would be feasible
 ```"""
     )
     return "\n".join(lines) + "\n"
@@ -204,6 +204,25 @@ def methods(cls: type[Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def reproduction() -> str:
+    """Every script under runs/ whose docstring says how to run it."""
+    lines = [
+        NOTE,
+        "# Reproduction\n",
+        "One script per table or figure. Each keeps its settings and versions beside its results under",
+        "[runs/results](../runs/results); unfinished work is under `runs/logs`, which git ignores.\n",
+    ]
+    for path in sorted((DOCS.parent / "runs").glob("*.py")):
+        text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        commands = [line for line in text.splitlines() if line.startswith("python ")]
+        if commands:
+            words = "\n".join(line for line in text.splitlines() if line not in commands)
+            words = re.sub(r"\n{3,}", "\n\n", words).strip()
+            shown = "\n".join(commands)
+            lines.append(f"## `runs/{path.name}`\n\n{words}\n\n```sh\n{shown}\n```\n")
+    return "\n".join(lines)
+
+
 def pages() -> dict[Path, str]:
     """Every page that is written here, whole or in part."""
     result = {DOCS / "environments" / f"{page}.md": environment(page) for page in ENVIRONMENTS}
@@ -214,6 +233,7 @@ def pages() -> dict[Path, str]:
     index = DOCS / "agents" / "index.md"
     result[index] = filled(index, agents_index())
     result[DOCS / "api.md"] = api()
+    result[DOCS / "reproduction.md"] = reproduction()
     return result
 
 

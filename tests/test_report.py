@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pdi_gym.agents import make_agent
+from pdi_gym.cli import main
 from pdi_gym.evaluation import averages, compare, load_policy, make_env
 from pdi_gym.report import write_report
 from pdi_gym.report_figures import running_violation
@@ -165,6 +166,28 @@ def test_one_instance_gives_no_interval_and_a_mixture_no_map(tmp_path: Path) -> 
     assert len([1 for tag, _ in page.elements if tag == "svg"]) == 3
     with pytest.raises(ValueError, match="baseline must be one of random; got 'pdl'"):
         write_report(tmp_path, rows, settings("MixtureOfGaussians2D-v0", 1), problem, "pdl")
+
+
+def test_compare_writes_the_page_and_checks_the_baseline_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "compare",
+        "MixtureOfGaussians2D-v0",
+        "--agents",
+        "random",
+        "--n",
+        "4",
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    with pytest.raises(SystemExit) as stop:
+        main([*words, "--baseline", "pdl"])
+    assert stop.value.code == 2 and "baseline must be one of random" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    main(words)
+    assert "report.html" in capsys.readouterr().out.replace("\n", "")
+    assert (tmp_path / "out" / "report.html").exists() and (tmp_path / "out" / "results.csv").exists()
 
 
 @pytest.mark.skipif(EXECUTABLE is None, reason="Chromium is not installed (Debian: apt-get install chromium)")
