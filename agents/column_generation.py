@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from pdi_gym import presets
 from pdi_gym.agents.base import Agent, Observer, Trace
-from pdi_gym.column_generation import Pool, Pricer, generate_columns, select
-from pdi_gym.descent import descend, dual_method, random_latents
+from pdi_gym.column_generation import Pool, descent_pricer, first_path, generate_columns, select
 from pdi_gym.options import ColumnOptions, DiffusionOptions
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
@@ -46,18 +43,13 @@ class ColumnGeneration(Agent):
         trace = Trace(options.steps if options.first == "dual" else _COLD_T, callback)
         z, duals = self._first_pool(problem, options, n, generator, trace)
         pool = Pool.of(problem, problem.decode(z).numpy(), options.draws, generator)
-        generated = generate_columns(
-            problem,
-            pool,
-            duals,
-            self._pricer(problem, options, generator),
-            rounds=options.rounds,
-            generator=generator,
-            draws=options.draws,
-            margin=options.margin,
-            smoothing=options.smoothing,
-            stop=options.stop,
-        )
+
+        def sampler(lam: Tensor, size: int) -> Tensor:
+            return cold_pdi(problem, size, generator, lam).z
+
+        diffuse = options.fresh_from == "diffusion" and options.fresh > 0
+        price = descent_pricer(problem, options, generator, sampler if diffuse else None)
+        generated = generate_columns(problem, pool, duals, price, options, generator)
         chosen, mix = select(generated.pool, n, options.margin)
         rounds = np.array(generated.rounds).reshape(-1, 4)
         info = {
@@ -79,43 +71,11 @@ class ColumnGeneration(Agent):
         generator: torch.Generator,
         callback: Observer,
     ) -> tuple[Tensor, np.ndarray]:
-        size = max(n, options.pool)
         if options.first == "pdi":
-            samples = cold_pdi(problem, size, generator, None, callback)
+            samples = cold_pdi(problem, max(n, options.pool), generator, None, callback)
             return samples.z, samples.mean_duals.mean(0).double().numpy()
-        chains = max(options.chains, math.ceil(n / options.steps))
-        path = dual_method(
-            problem,
-            random_latents(problem, chains, generator),
-            n=min(size, chains * options.steps),
-            steps=options.steps,
-            rate=options.primal_step,
-            dual_step=options.dual_step,
-            generator=generator,
-            dual_init=options.dual_init,
-            margin=options.margin,
-            window=options.window,
-            n_draws=options.n_draws,
-            callback=callback,
-        )
+        path = first_path(problem, options, n, generator, callback)
         return path.z, path.duals.double().numpy()
-
-    def _pricer(self, problem: Problem, options: ColumnOptions, generator: torch.Generator) -> Pricer:
-        def price(lam: Tensor, starts: Tensor) -> Tensor:
-            if options.pricing == "diffusion":
-                return cold_pdi(problem, options.fresh + options.warm, generator, lam).z
-            fresh = random_latents(problem, options.fresh, generator)
-            return descend(
-                problem,
-                torch.cat([starts[: options.warm], fresh]),
-                lam,
-                steps=options.price_steps,
-                rate=options.price_rate,
-                generator=generator,
-                n_draws=options.n_draws,
-            )
-
-        return price
 
 
 def cold_pdi(

@@ -8,6 +8,7 @@ bounds the optimum from below; rounds find local minima, so theirs are estimates
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -16,11 +17,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pdi_gym.descent import DualPath, descend, dual_method, random_latents
+from pdi_gym.options import ColumnOptions
 from pdi_gym.problem import Problem
 from pdi_gym.reweighting import Mix, heaviest_mix, optimal_mix, pool_values
+from pdi_gym.samplers import Callback
 
 Pricer = Callable[[Tensor, Tensor], Tensor]
 """(λ (1, m), the mix's heaviest latents (k, d), by weight) → latents of low Lagrangian (n, d)."""
+Sampler = Callable[[Tensor, int], Tensor]
+"""(λ (1, m), n) → latents (n, d) of the Gibbs law at that λ."""
 _STARTS = 64
 
 
@@ -86,15 +92,10 @@ def generate_columns(
     pool: Pool,
     duals: np.ndarray,
     price: Pricer,
-    *,
-    rounds: int,
+    options: ColumnOptions,
     generator: torch.Generator,
-    draws: int = 0,
-    margin: float = 0.0,
-    smoothing: float = 0.5,
-    stop: float = 0.0,
 ) -> Generated:
-    """Grow the pool for some rounds, or until value − bound ≤ stop·|value|.
+    """Grow the pool for `options.rounds`, or until value − bound ≤ stop·|value|.
 
     The program's own multipliers jump between vertices. Pricing therefore happens at
     smoothing·λ_best + (1 − smoothing)·λ_program, where λ_best, at first `duals` (m,), is the one
@@ -102,28 +103,77 @@ def generate_columns(
     While no mix meets the constraints the program's multipliers are capped, twice as high every
     round.
     """
-    best, bound, share = duals, -np.inf, smoothing
+    margin = options.margin
+    best, bound, share = duals, -np.inf, options.smoothing
     penalty = 2 * float(duals.max()) or None
     record: list[Round] = []
-    for _ in range(rounds):
+    for _ in range(options.rounds):
         mix = pool.mix(margin, penalty)
         lam = share * best + (1 - share) * mix.duals
         heavy = np.argsort(-mix.weights, kind="stable")[:_STARTS]
         starts = problem.encode(torch.as_tensor(pool.actions[heavy], dtype=torch.float32))
         z = price(torch.as_tensor(lam, dtype=torch.float32).unsqueeze(0), starts)
-        found = Pool.of(problem, problem.decode(z).numpy(), draws, generator)
+        found = Pool.of(problem, problem.decode(z).numpy(), options.draws, generator)
         lowest = float(found.lagrangian(lam, margin).min())
         if lowest > bound:
             best, bound = lam, lowest
         record.append(Round(mix.value, mix.excess, int((mix.weights > 0).sum()), bound))
         pool = pool + found
         improves = found.lagrangian(mix.duals, margin).min() < mix.level - 1e-9 * abs(mix.level)
-        share = smoothing if improves else 0.0
-        if mix.met and mix.value - bound <= stop * abs(mix.value):
+        share = options.smoothing if improves else 0.0
+        if mix.met and mix.value - bound <= options.stop * abs(mix.value):
             break
         if not mix.met and penalty is not None:
             penalty *= 2
     return Generated(pool, tuple(record))
+
+
+def descent_pricer(
+    problem: Problem, options: ColumnOptions, generator: torch.Generator, sampler: Sampler | None = None
+) -> Pricer:
+    """Prices by descent from new latents, random or the sampler's, and from those with most time."""
+
+    def price(lam: Tensor, starts: Tensor) -> Tensor:
+        if sampler is None:
+            fresh = random_latents(problem, options.fresh, generator)
+        else:
+            fresh = sampler(lam, options.fresh)
+        return descend(
+            problem,
+            torch.cat([starts[: options.warm], fresh]),
+            lam,
+            steps=options.price_steps,
+            rate=options.price_rate,
+            generator=generator,
+            n_draws=options.n_draws,
+        )
+
+    return price
+
+
+def first_path(
+    problem: Problem,
+    options: ColumnOptions,
+    n: int,
+    generator: torch.Generator,
+    callback: Callback | None = None,
+) -> DualPath:
+    """The dual method that gives at least n latents, if it has as many iterates `options.pool`, and λ."""
+    chains = max(options.chains, math.ceil(n / options.steps))
+    return dual_method(
+        problem,
+        random_latents(problem, chains, generator),
+        n=min(max(n, options.pool), chains * options.steps),
+        steps=options.steps,
+        rate=options.primal_step,
+        dual_step=options.dual_step,
+        generator=generator,
+        dual_init=options.dual_init,
+        margin=options.margin,
+        window=options.window,
+        n_draws=options.n_draws,
+        callback=callback,
+    )
 
 
 def select(pool: Pool, n: int, margin: float) -> tuple[Pool, Mix]:

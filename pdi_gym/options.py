@@ -165,16 +165,16 @@ class ColumnOptions(ExpertOptions):
     """What makes the first pool and multipliers: the dual method (dual) or a cold diffusion (pdi)."""
     pool: int = 400
     """Decisions of the first pool, at least as many as the policy has."""
-    pricing: str = "descent"
-    """How decisions of low f0 + λᵀf are found: by descent or by diffusion with λ frozen."""
     rounds: int = 20
     """Most rounds."""
     fresh: int = 16
-    """Random starts of each round."""
+    """New starts of each round."""
+    fresh_from: str = "random"
+    """Where they come from: random, or samples of a cold diffusion with λ frozen (diffusion)."""
     warm: int = 16
     """Starts of each round from the decisions with most time."""
     price_steps: int = 100
-    """Steps of each descent."""
+    """Steps of each descent; 0 takes the starts as they are."""
     price_rate: float = 0.05
     """First step size of each descent, in the latent space."""
     smoothing: float = 0.5
@@ -189,16 +189,10 @@ class ColumnOptions(ExpertOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("first", self.first, ("dual", "pdi"))
-        check_choice("pricing", self.pricing, ("descent", "diffusion"))
-        for name, least in (
-            ("pool", 1),
-            ("rounds", 0),
-            ("fresh", 0),
-            ("warm", 0),
-            ("price_steps", 1),
-            ("draws", 1),
-        ):
-            check_int(name, getattr(self, name), least)
+        check_choice("fresh_from", self.fresh_from, ("random", "diffusion"))
+        check_int("pool", self.pool, 1), check_int("draws", self.draws, 1)
+        for name in ("rounds", "fresh", "warm", "price_steps"):
+            check_int(name, getattr(self, name), 0)
         if self.fresh + self.warm == 0:
             raise ValueError("fresh + warm must be ≥ 1: a round needs a start")
         for name in ("margin", "stop", "smoothing"):
