@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from gymnasium import spaces
 
-from pdi_gym.envs.base import RESIDUAL_CLIP, ErgodicEnv
+from pdi_gym.envs.base import RESIDUAL_CLIP, ErgodicEnv, Horizon
 from pdi_gym.envs.vector import ErgodicVectorEnv
 from pdi_gym.problem import Problem
 from pdi_gym.problems.factor_model import SPLITS
@@ -30,7 +31,9 @@ class PortfolioEnv(ErgodicEnv):
     ## Observation Space
     `observation="flat"`: per asset μ_j, Σ_jj and b_j over their mean sizes, then the running
     average residuals over the mean budget, clipped to ±10, and the elapsed fraction of the horizon.
-    `"dict"`: the keys `features` (3N,), `residuals` (m,) and `time` (1,).
+    `"dict"`: the keys `features` (3N,), `residuals` (m,) and `time` (1,). `"graph"`: a node per asset
+    (the three features and its budget's running residual), an edge from each of its 20 most
+    correlated assets, and the weight of each edge.
 
     ## Rewards
     rᵀx, also `info["returns"]`. `info["residuals"]` (m,) = x_j (Σx)_j − b_j in the covariance of the
@@ -48,6 +51,8 @@ class PortfolioEnv(ErgodicEnv):
     ## Version History
     v0: first version.
     """
+
+    observations: ClassVar[tuple[str, ...]] = ("flat", "dict", "graph")
 
     def __init__(
         self,
@@ -96,6 +101,24 @@ class PortfolioEnv(ErgodicEnv):
         if self.render_mode is not None:
             self._wealth.append(self._wealth[-1] + reward)
         return observation, reward, terminated, truncated, info
+
+    def _make_observation_space(self) -> spaces.Space[Any]:
+        if self.observation != "graph":
+            return super()._make_observation_space()
+        nodes = spaces.Box(-RESIDUAL_CLIP, RESIDUAL_CLIP, (4,), np.float32)
+        return spaces.Graph(nodes, spaces.Box(0, 1, (1,), np.float32))
+
+    def observe(self, problem: Problem, state: Horizon) -> Any:
+        if self.observation != "graph":
+            return super().observe(problem, state)
+        graph = problem.graph
+        residuals = state.ergodic_residuals[: problem.latent_dim] / self.residual_scale(problem)
+        nodes = np.column_stack([graph.node_features.numpy(), residuals])
+        return spaces.GraphInstance(
+            nodes=np.clip(nodes, -RESIDUAL_CLIP, RESIDUAL_CLIP).astype(np.float32),
+            edges=graph.edge_weight.numpy()[:, None].copy(),
+            edge_links=graph.edge_index.numpy().T.copy(),
+        )
 
     def _text(self) -> str:
         assert self._state is not None
