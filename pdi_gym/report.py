@@ -10,6 +10,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pdi_gym import report_figures as figures
 from pdi_gym.evaluation import Row, load_policy, slug, write_text
 from pdi_gym.problem import Problem
@@ -161,11 +163,10 @@ def _intervals(groups: Groups) -> str:
     for agent, own in groups.items():
         line = [escape(agent)]
         for c in names:
-            interval = bootstrap([*_values(own, c).values()])  # type: ignore[arg-type]
-            assert interval is not None
-            line.append(
-                f"<td>{interval.mean:.4g}<br><small>{interval.low:.4g} to {interval.high:.4g}</small></td>"
-            )
+            values = np.array([*_values(own, c).values()])
+            interval = bootstrap(values) if np.isfinite(values).all() else None
+            ends = f"{interval.low:.4g} to {interval.high:.4g}" if interval else "not finite"
+            line.append(f"<td>{values.mean():.4g}<br><small>{ends}</small></td>")
         body.append(line)
     few = min(len(own) for own in groups.values())
     warning = f" With {few} instances it is too narrow: take it as a lower bound." if few < 10 else ""
@@ -184,18 +185,7 @@ def _differences(groups: Groups, baseline: str) -> str:
     for agent, own in others.items():
         line = [escape(agent)]
         for c in names:
-            d = paired(_values(own, c), _values(groups[baseline], c), DIRECTIONS[c])
-            verdict = ""
-            if d.interval is not None and d.interval.excludes_zero:
-                verdict = "better" if d.mean * DIRECTIONS[c] > 0 else "worse"
-            interval = (
-                ""
-                if d.interval is None
-                else f"<br><small>{d.interval.low:+.3g} to {d.interval.high:+.3g}</small>"
-            )
-            counts = f"<br><small>{d.better} better, {d.worse} worse of {d.n}</small>"
-            word = f' <span class="{verdict}">{verdict}</span>' if verdict else ""
-            line.append(f"<td>{d.mean:+.3g}{word}{interval}{counts}</td>")
+            line.append(_difference(_values(own, c), _values(groups[baseline], c), DIRECTIONS[c]))
         body.append(line)
     return (
         _table(f"Agent minus {baseline}, instance by instance", ["agent", *map(_heading, names)], body)
@@ -203,6 +193,21 @@ def _differences(groups: Groups, baseline: str) -> str:
         "better or worse. A word stands where the interval leaves out zero; no correction is made for the "
         "number of comparisons.</p>"
     )
+
+
+def _difference(own: dict[int, float], other: dict[int, float], direction: int) -> str:
+    """The cell of one agent and metric."""
+    if not np.isfinite([*own.values(), *other.values()]).all():
+        return "<td><small>not finite</small></td>"
+    d = paired(own, other, direction)
+    word, ends = "", ""
+    if d.interval is not None:
+        ends = f"<br><small>{d.interval.low:+.3g} to {d.interval.high:+.3g}</small>"
+        if d.interval.excludes_zero:
+            verdict = "better" if d.mean * direction > 0 else "worse"
+            word = f' <span class="{verdict}">{verdict}</span>'
+    counts = f"<br><small>{d.better} better, {d.worse} worse of {d.n}</small>"
+    return f"<td>{d.mean:+.3g}{word}{ends}{counts}</td>"
 
 
 def _figures(folder: Path, groups: Groups, settings: dict[str, Any], problem: Problem) -> str:

@@ -108,30 +108,20 @@ def tradeoff(points: Mapping[str, tuple[float, float]], spread: Mapping[str, tup
     An objective far above the rest would flatten the picture: it is named in the legend instead.
     """
     fig, ax = _figure(3.4, len(points))
-    objectives = np.array([o for _, o in points.values()])
-    low, middle = objectives.min(), np.median(objectives)
-    roof = middle + 4 * max(middle - low, 1e-9) if len(objectives) > 2 else np.inf
+    objectives = np.array([o for _, o in points.values() if np.isfinite(o)])
+    low, middle = (objectives.min(), np.median(objectives)) if len(objectives) else (0.0, 0.0)
+    roof = middle + 4 * max(middle - low, 1e-9) if len(objectives) > 2 else np.finfo(float).max
     front = pareto(points)
     for i, (agent, (violation, objective)) in enumerate(points.items()):
-        if objective > roof:
+        if not objective <= roof:
             ax.plot([], [], ls="", label=f"{agent} (off, {objective:.3g})", **style(i))
             continue
+        ax.plot(violation, objective, ls="", ms=7, label=agent, zorder=3, **style(i))
         dx, dy = np.nan_to_num(spread[agent])
-        whisker = {"ecolor": style(i)["color"], "elinewidth": 0.8, "capsize": 2}
-        ax.errorbar(
-            violation,
-            objective,
-            dy,
-            [[min(dx, violation)], [dx]],
-            ls="",
-            ms=7,
-            label=agent,
-            **whisker,
-            **style(i),
-        )
-    ax.step(
-        *zip(*(points[a] for a in front), strict=True), where="post", color=INK, lw=0.8, ls="--", zorder=1
-    )
+        whiskers = {"fmt": "none", "ecolor": style(i)["color"], "elinewidth": 0.7, "alpha": 0.7}
+        ax.errorbar(violation, objective, dy, [[min(dx, violation)], [dx]], **whiskers)
+    edge = np.array([points[a] for a in front]).reshape(-1, 2)
+    ax.step(*edge.T, where="post", color=INK, lw=1, ls="--", zorder=2.5)
     _violation_scale(ax.xaxis, np.array([v for v, _ in points.values()]))
     ax.set(xlabel="mean violation of the average constraints", ylabel="objective (minimised)")
     _legend(fig, ax)

@@ -89,10 +89,14 @@ def best(values: Mapping[str, float], direction: int, digits: int = 4) -> set[st
 
 
 def pareto(points: Mapping[str, tuple[float, float]]) -> list[str]:
-    """Names of the points that no other beats in both coordinates (smaller is better), left to right."""
+    """Names of the points that no other beats in both coordinates (smaller is better), left to right.
+
+    Points that are not finite are never among them.
+    """
+    finite = {name: p for name, p in points.items() if np.isfinite(p).all()}
     front = [
         name
-        for name, p in points.items()
-        if not any(q[0] <= p[0] and q[1] <= p[1] and q != p for q in points.values())
+        for name, p in finite.items()
+        if not any(q[0] <= p[0] and q[1] <= p[1] and q != p for q in finite.values())
     ]
     return sorted(front, key=lambda name: points[name])

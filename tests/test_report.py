@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import copy
 import csv
+import math
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -135,6 +138,18 @@ def test_differences_are_taken_to_the_baseline(page: Page, wireless: Any) -> Non
     difference = np.mean(rate[1]) - np.mean(rate[2])
     shown = body[1][[h.split(" ")[0] for h in head].index("mean_rate")]
     assert shown.startswith(f"{difference:+.3g}")
+
+
+def test_a_metric_that_is_not_finite_does_not_cost_the_page(wireless: Any, tmp_path: Path) -> None:
+    out, rows, problem = wireless
+    rows = copy.deepcopy(rows)
+    rows[0]["metrics"]["objective"] = math.inf
+    shutil.copytree(out, tmp_path / "copy")
+    path = write_report(tmp_path / "copy", rows, settings("WirelessPower-v0", 3), problem)
+    page = Page(path.read_text(encoding="utf-8"))
+    assert "inf" in page.tables[0][1][1] and "not finite" in page.tables[1][1][1]
+    assert page.tables[2][1][1] == "not finite"
+    assert "◆" not in page.tables[0][1][0]
 
 
 def test_csv_keeps_every_digit(wireless: Any) -> None:

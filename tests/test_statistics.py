@@ -72,3 +72,7 @@ def test_pareto_front_against_brute_force() -> None:
         beaten = any((a < x and b <= y) or (a <= x and b < y) for a, b in points.values())
         assert (name not in front) == beaten
     assert [points[n] for n in front] == sorted(points[n] for n in front)
+
+
+def test_pareto_leaves_out_what_is_not_finite() -> None:
+    assert pareto({"a": (0.0, 1.0), "b": (float("nan"), 0.0), "c": (0.0, float("inf"))}) == ["a"]
