@@ -21,6 +21,9 @@ from pdi_gym.statistics import DIRECTIONS, best, bootstrap, paired, pareto
 from pdi_gym.tracking import by_agent, cell, columns, command, mean_std, policy_path, versions
 from pdi_gym.validation import check_choice
 
+ENOUGH = 6
+"""Instances from which a verdict is given: fewer agree in sign by luck more often than one time in twenty."""
+
 Groups = dict[str, list[Row]]
 
 
@@ -190,8 +193,8 @@ def _differences(groups: Groups, baseline: str) -> str:
     return (
         _table(f"Agent minus {baseline}, instance by instance", ["agent", *map(_heading, names)], body)
         + "<p>Mean difference, its 95 % bootstrap interval, and on how many instances the agent is strictly "
-        "better or worse. A word stands where the interval leaves out zero; no correction is made for the "
-        "number of comparisons.</p>"
+        f"better or worse. With {ENOUGH} instances or more, a word stands where the interval leaves out zero; "
+        "no correction is made for the number of comparisons.</p>"
     )
 
 
@@ -203,7 +206,7 @@ def _difference(own: dict[int, float], other: dict[int, float], direction: int) 
     word, ends = "", ""
     if d.interval is not None:
         ends = f"<br><small>{d.interval.low:+.3g} to {d.interval.high:+.3g}</small>"
-        if d.interval.excludes_zero:
+        if d.interval.excludes_zero and d.n >= ENOUGH:
             verdict = "better" if d.mean * direction > 0 else "worse"
             word = f' <span class="{verdict}">{verdict}</span>'
     counts = f"<br><small>{d.better} better, {d.worse} worse of {d.n}</small>"

@@ -14,7 +14,7 @@ import pytest
 from pdi_gym.agents import make_agent
 from pdi_gym.cli import main
 from pdi_gym.evaluation import averages, compare, load_policy, make_env
-from pdi_gym.report import write_report
+from pdi_gym.report import _difference, write_report
 from pdi_gym.report_figures import running_violation
 from pdi_gym.tracking import policy_path
 from tests.browser import EXECUTABLE, Browser
@@ -150,6 +150,16 @@ def test_a_metric_that_is_not_finite_does_not_cost_the_page(wireless: Any, tmp_p
     assert "inf" in page.tables[0][1][1] and "not finite" in page.tables[1][1][1]
     assert page.tables[2][1][1] == "not finite"
     assert "◆" not in page.tables[0][1][0]
+
+
+def test_a_verdict_needs_six_instances() -> None:
+    own, other = {i: 2.0 + 0.01 * i for i in range(6)}, dict.fromkeys(range(6), 1.0)
+    assert '<span class="better">' in _difference(own, other, 1)
+    assert '<span class="worse">' in _difference(own, other, -1)
+    del own[5]
+    assert "span" not in _difference(own, other, 1)
+    mixed = {i: 1.0 + (-1) ** i for i in range(6)}
+    assert "span" not in _difference(mixed, other, 1)
 
 
 def test_csv_keeps_every_digit(wireless: Any) -> None:
