@@ -17,7 +17,7 @@ import torch
 from pdi_gym.agents import make_agent
 from pdi_gym.evaluation import one_thread
 from pdi_gym.problem import AutogradProblem
-from pdi_gym.problems import MixtureOfGaussians, WirelessPower
+from pdi_gym.problems import MixtureOfGaussians, Portfolio, WirelessPower
 from pdi_gym.validation import check_choice
 
 VALIDATION = "validation"
@@ -162,12 +162,29 @@ def wireless_growth() -> Result:
     return Result("wireless-growth", "50 users", times[0], "400 users", times[1], "≤ 64")
 
 
+def portfolio_gradient() -> Result:
+    """PDI-MC on 500 assets, 256 portfolios, K = 8, 5 steps: analytic against autograd."""
+    fast, slow = _twins(Portfolio.instance(0, split=VALIDATION), 256, T=5)
+    return Result("portfolio-gradient", "analytic", seconds(fast), "autograd", seconds(slow), "≥ 2")
+
+
+def portfolio_candidates() -> Result:
+    """The default preset against T = 500, K = 512 (2 of its steps, times 250), 16 portfolios each."""
+    problem = Portfolio.instance(0, split=VALIDATION)
+    many, _ = _twins(problem, 16, T=2, n_candidates=512)
+    quick = make_agent("pdi-mc")
+    few = seconds(lambda: quick.sample(problem, n=16), 2)
+    return Result("portfolio-candidates", "fast", few, "T 500, K 512", 250 * seconds(many, 2), "≥ 20")
+
+
 BENCHMARKS: dict[str, Callable[[], Result]] = {
     "mixture-gradient": mixture_gradient,
     "wireless-gradient": wireless_gradient,
     "wireless-products": wireless_products,
     "wireless-preset": wireless_preset,
     "wireless-growth": wireless_growth,
+    "portfolio-gradient": portfolio_gradient,
+    "portfolio-candidates": portfolio_candidates,
     "vector-8-users": vector_small,
     "vector-200-users": vector_large,
     "scalar-step": scalar_step,
