@@ -193,7 +193,7 @@ def _differences(groups: Groups, baseline: str) -> str:
     return (
         _table(f"Agent minus {baseline}, instance by instance", ["agent", *map(_heading, names)], body)
         + "<p>Mean difference, its 95 % bootstrap interval, and on how many instances the agent is strictly "
-        f"better or worse. With {ENOUGH} instances or more, a word stands where the interval leaves out zero; "
+        f"better or worse. With {ENOUGH} instances or more, a word stands where the interval excludes zero; "
         "no correction is made for the number of comparisons.</p>"
     )
 
