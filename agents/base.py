@@ -16,6 +16,7 @@ from torch import Tensor
 
 from pdi_gym import presets, seeding
 from pdi_gym._version import __version__
+from pdi_gym.files import write_text
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem, check_problem
 from pdi_gym.samplers import Samples, Step
@@ -129,17 +130,13 @@ class Agent(ABC):
 
     def save(self, folder: str | Path) -> None:
         """Write the agent's settings to `folder`/agent.json."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         content = {
             "version": __version__,
             "agent": self.name,
             "preset": self.preset,
             "options": self.overrides,
         }
-        temporary = folder / "agent.json.tmp"
-        temporary.write_text(json.dumps(content, indent=1))
-        temporary.replace(folder / "agent.json")
+        write_text(Path(folder) / "agent.json", json.dumps(content, indent=1))
 
     def load(self, folder: str | Path) -> Agent:
         """Take over the settings that `save` wrote."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,8 @@ from rich.table import Table
 from pdi_gym import bench, rendering, tracking
 from pdi_gym.agents import AGENTS, list_agents
 from pdi_gym.envs import ENV_IDS
-from pdi_gym.evaluation import Row, compare, make_env, named_agent, write_text
+from pdi_gym.evaluation import Row, compare, make_env, named_agent
+from pdi_gym.files import write_text
 from pdi_gym.validation import check_choice
 
 
@@ -110,22 +112,27 @@ class Compare:
         if self.json is not None:
             write_text(self.json, json.dumps(rows, indent=1))
         if not self.quiet:
-            console.print(comparison_table(rows, f"{self.env}, {instances} instance{'s' * (instances > 1)}"))
+            title = f"{self.env}, {instances} instance{'s' * (instances > 1)}"
+            console.print(comparison_table(rows, title, console.width))
             console.print(
                 f"Report: {page}\nFigures, table and rows: {out}\n"
-                f"TensorBoard: tensorboard --logdir {out}/tensorboard"
+                f"TensorBoard: tensorboard --logdir {out}/tensorboard",
+                soft_wrap=True,
             )
 
 
-def comparison_table(rows: list[Row], title: str) -> Table:
-    """Mean ± standard deviation over instances, one line per agent."""
+def comparison_table(rows: list[Row], title: str, width: int) -> Table:
+    """One line per agent: mean ± standard deviation over instances, or means alone in a narrow window."""
     names = tracking.columns(rows)
-    table = Table(title=title, caption="mean ± standard deviation over instances")
+    narrow = width < 20 + 18 * len(names)
+    table = Table(title=title, caption=f"mean {'' if narrow else '± standard deviation '}over instances")
     table.add_column("agent", no_wrap=True)
     for name in names:
-        table.add_column(name, overflow="fold")
+        table.add_column(name.replace("_", " "), justify="right")
     for agent, own in tracking.by_agent(rows).items():
-        table.add_row(agent, *(tracking.cell(*tracking.mean_std(own, c)) for c in names))
+        figures = [tracking.mean_std(own, c) for c in names]
+        cells = [tracking.cell(mean, math.nan if narrow else std) for mean, std in figures]
+        table.add_row(agent, *cells)
     return table
 
 
@@ -184,6 +191,10 @@ def main(args: list[str] | None = None) -> None:
     except (ValueError, TypeError) as error:
         errors.print(f"pdi-gym: {error}", style="red", markup=False, highlight=False)
         sys.exit(2)
+    except OSError as error:
+        errors.print(f"pdi-gym: {error}", style="red", markup=False, highlight=False)
+        errors.print("Rows finished before this are on disk; the same command goes on there.", markup=False)
+        sys.exit(1)
     except KeyboardInterrupt as stop:
         errors.print(f"\nInterrupted. {stop}", markup=False)
         sys.exit(1)

@@ -19,6 +19,7 @@ from torch import Tensor
 from pdi_gym import seeding
 from pdi_gym._version import __version__
 from pdi_gym.agents import Agent, make_agent
+from pdi_gym.files import whole_file, write_text
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
 from pdi_gym.validation import check_int, suggest
@@ -239,18 +240,8 @@ def _store_policy(path: Path, policy: TimeSharingPolicy, residuals: Tensor) -> N
         if getattr(policy, name) is not None:
             arrays[name] = getattr(policy, name)
     arrays |= {f"trace.{k}": v for k, v in policy.info.get("trace", {}).items()}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp.npz")
-    np.savez(temporary, **arrays)  # type: ignore[arg-type]
-    temporary.replace(path)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write under a temporary name and rename, so that no reader meets half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    with whole_file(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
 def _labelled(agents: Sequence[str | Agent] | Mapping[str, str | Agent]) -> dict[str, Agent]:

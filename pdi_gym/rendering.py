@@ -10,6 +10,7 @@ import numpy as np
 
 from pdi_gym.agents import Agent
 from pdi_gym.evaluation import make_env
+from pdi_gym.files import whole_file
 from pdi_gym.validation import check_int
 
 KINDS = (".png", ".gif")
@@ -59,16 +60,17 @@ def save(path: Path, pictures: list[np.ndarray]) -> None:
     """PNG of the last picture or GIF of all, written under a temporary name and renamed."""
     from PIL import Image
 
-    temporary = path.with_name(f"{path.name}.tmp{path.suffix}")
     images = [Image.fromarray(p) for p in pictures]
-    if path.suffix.lower() == ".png":
-        images[-1].save(temporary)
-    else:
-        palette = images[-1].quantize(128)  # one palette for all frames: colours must not flicker
-        still = [im.quantize(palette=palette, dither=Image.Dither.NONE) for im in images]
-        pause = [FRAME_MILLISECONDS] * (len(still) - 1) + [LAST_FRAME_MILLISECONDS]
-        still[0].save(temporary, save_all=True, append_images=still[1:], duration=pause, loop=0)
-    temporary.replace(path)
+    with whole_file(path) as temporary:
+        if path.suffix.lower() == ".png":
+            images[-1].save(temporary, format="PNG")
+        else:
+            palette = images[-1].quantize(128)  # one palette for all frames: colours must not flicker
+            still = [im.quantize(palette=palette, dither=Image.Dither.NONE) for im in images]
+            pause = [FRAME_MILLISECONDS] * (len(still) - 1) + [LAST_FRAME_MILLISECONDS]
+            still[0].save(
+                temporary, format="GIF", save_all=True, append_images=still[1:], duration=pause, loop=0
+            )
 
 
 def render(

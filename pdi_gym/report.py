@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from pdi_gym import report_figures as figures
-from pdi_gym.evaluation import Row, load_policy, slug, write_text
+from pdi_gym.evaluation import Row, load_policy, slug
+from pdi_gym.files import write_text
 from pdi_gym.problem import Problem
 from pdi_gym.problems.wireless import WirelessPower
 from pdi_gym.report_style import MEANINGS, STYLE

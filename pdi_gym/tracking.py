@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import platform
+import shutil
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
@@ -15,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from pdi_gym import plots
-from pdi_gym.evaluation import Row, load_policy, slug, write_text
+from pdi_gym.evaluation import Row, load_policy, slug
+from pdi_gym.files import write_text
 
 _PACKAGES = ("pdi-gym", "torch", "gymnasium", "numpy", "scipy")
 
@@ -74,6 +76,7 @@ def write_tensorboard(folder: Path, rows: list[Row]) -> None:
     """One run per agent: metrics over instances; λ histograms and residuals over denoising steps."""
     from torch.utils.tensorboard import SummaryWriter
 
+    shutil.rmtree(folder / "tensorboard", ignore_errors=True)  # events only ever append
     for agent, own in by_agent(rows).items():
         with SummaryWriter(str(folder / "tensorboard" / agent)) as writer:
             for row in own:

@@ -12,7 +12,8 @@ import tyro
 
 from pdi_gym import tracking
 from pdi_gym.agents import make_agent
-from pdi_gym.evaluation import Row, compare, write_text
+from pdi_gym.evaluation import Row, compare
+from pdi_gym.files import write_text
 
 
 @dataclass

@@ -17,7 +17,8 @@ import tyro
 
 from pdi_gym import tracking
 from pdi_gym.agents import make_agent
-from pdi_gym.evaluation import evaluate, one_thread, write_text
+from pdi_gym.evaluation import evaluate, one_thread
+from pdi_gym.files import write_text
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problems import Portfolio
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import tyro
 
 from pdi_gym import tracking
-from pdi_gym.evaluation import Row, compare, write_text
+from pdi_gym.evaluation import Row, compare
+from pdi_gym.files import write_text
 
 TRAINING_FREE = (
     "pdi-mc", "unconstrained", "frozen-last", "frozen-mean", "frozen-tail", "pdl", "pdm", "dps",
