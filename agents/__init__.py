@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pdi_gym.agents.adaptive import Adaptive
 from pdi_gym.agents.base import Agent
 from pdi_gym.agents.column_generation import ColumnGeneration
 from pdi_gym.agents.convex import Markowitz, RiskBudget
@@ -36,6 +37,7 @@ AGENTS: dict[str, type[Agent]] = {
         Markowitz,
         RiskBudget,
         ColumnGeneration,
+        Adaptive,
     )
 }
 

@@ -200,3 +200,26 @@ class ColumnOptions(ExpertOptions):
         if self.smoothing > 1:
             raise ValueError(f"smoothing must be in [0, 1], got {self.smoothing}")
         check_number("price_rate", self.price_rate, 0, above=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveOptions(DiffusionOptions):
+    """What primal-dual inference with annealing and momentum can be told."""
+
+    heat: float = 4.0
+    """Temperature at full noise, as a multiple of beta."""
+    cool: float = 0.25
+    """Temperature at the end, as a multiple of beta; in between it falls geometrically."""
+    momentum: float = 0.8
+    """Share of the last dual step that the next one keeps: steady residuals are met faster."""
+    margin: float = 0.0
+    """What the dual steps ask constraints to hold with to spare, in the constraints' units."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("heat", self.heat, 0, above=True), check_number("cool", self.cool, 0, above=True)
+        check_number("margin", self.margin, 0)
+        if check_number("momentum", self.momentum, 0) >= 1:
+            raise ValueError(f"momentum must be in [0, 1), got {self.momentum}")
+        if self.score != "mc":
+            raise ValueError(f"score must be 'mc' for pdi-adaptive, got {self.score!r}: only it can anneal")

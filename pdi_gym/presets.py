@@ -12,6 +12,7 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from pdi_gym.options import (
+    AdaptiveOptions,
     ColumnOptions,
     DiffusionOptions,
     ExpertOptions,
@@ -74,6 +75,7 @@ _PAPER: dict[tuple[type, str], dict[str, Any]] = {
     # Squared residuals are near 1e-8 and flat at the vertices: only such a strength moves anything.
     (GuidanceOptions, "portfolio"): {"guidance": 1e8},
     (ProjectionOptions, "mixture-plane"): {"projection_steps": 80},
+    (AdaptiveOptions, "wireless"): {"margin": 0.2},
     (ColumnOptions, "wireless"): {
         "steps": 600,
         "primal_step": 0.03,

@@ -36,6 +36,8 @@ class Step(NamedTuple):
 
 Callback = Callable[[Step], None]
 Correction = Callable[[Tensor, int, Tensor | None], Tensor]
+DualUpdate = Callable[[Tensor, Tensor, int], Tensor]
+"""(λ, residual, both (C, 1, m), t) → the next λ ≥ 0."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ def pdi(
     alpha_min: float = 0.0,
     tweedie_at: str = "current",
     correct: Correction | None = None,
+    dual_update: DualUpdate | None = None,
     callback: Callback | None = None,
 ) -> Samples:
     """Algorithm 2, primal-dual inference: denoise while the multipliers ascend.
@@ -76,8 +79,8 @@ def pdi(
     n samples in `groups` chains, each with its own λ. A zero dual step freezes λ at `dual_init`
     (a number, or (C, m)); a callable gives η_t. `tweedie_at="next"` is the paper's dual update at
     x_{t+1}, for a second score call a step; `"current"` reuses the step's own estimate.
-    `correct` replaces the clean estimate (projection and guidance methods). Problems with exact
-    expectations draw no realisations.
+    `correct` replaces the clean estimate (projection and guidance methods), `dual_update` the
+    ascent step of λ. Problems with exact expectations draw no realisations.
     """
     check_int("n", n, 1), check_int("groups", groups, 1), check_int("n_draws", n_draws, 1)
     if n % groups:
@@ -110,8 +113,11 @@ def pdi(
         if callback is not None:
             ess = getattr(score, "effective_sample_size", float("nan"))
             callback(Step(t, z, clean, path[t], residual.squeeze(1), ess))
-        eta = dual_step(t) if callable(dual_step) else dual_step
-        lam = ((1 - dual_decay) * lam + eta * residual).clamp(min=0, max=dual_max)
+        if dual_update is not None:
+            lam = dual_update(lam, residual, t)
+        else:
+            eta = dual_step(t) if callable(dual_step) else dual_step
+            lam = ((1 - dual_decay) * lam + eta * residual).clamp(min=0, max=dual_max)
         _check_finite("pdi", problem, t, z, lam)
 
     z = problem.project(z)
