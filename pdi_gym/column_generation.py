@@ -76,9 +76,10 @@ class Round(NamedTuple):
 
 @dataclass(frozen=True)
 class Generated:
-    """The final pool and the record of the rounds."""
+    """The final pool, the multipliers with the best bound, and the record of the rounds."""
 
     pool: Pool
+    duals: np.ndarray
     rounds: tuple[Round, ...]
 
     @property
@@ -125,7 +126,7 @@ def generate_columns(
             break
         if not mix.met and penalty is not None:
             penalty *= 2
-    return Generated(pool, tuple(record))
+    return Generated(pool, best, tuple(record))
 
 
 def descent_pricer(

@@ -90,9 +90,9 @@ def _solve(
     generated = generate_columns(problem, pool, start.duals.double().numpy(), price, options, generator)
     best, mix = select(generated.pool, problem.n_constraints + 1, 0.0)
     policy = TimeSharingPolicy(best.actions, mix.weights, mix.duals.astype(np.float32)[None])
-    return Reference(
-        policy, mix.value, mix.excess, generated.bound, certified_bound(problem, torch.as_tensor(mix.duals))
-    )
+    bounds = [certified_bound(problem, torch.as_tensor(lam)) for lam in (mix.duals, generated.duals)]
+    known = [bound for bound in bounds if bound is not None]
+    return Reference(policy, mix.value, mix.excess, generated.bound, max(known, default=None))
 
 
 def certified_bound(problem: Problem, lam: Tensor) -> float | None:

@@ -1,0 +1,103 @@
+"""Statistics, tables and figures of `beyond_table.py`."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.ticker import NullFormatter
+
+from pdi_gym import plots, tracking
+from pdi_gym.evaluation import Row
+from pdi_gym.files import write_text
+
+MARKERS = "osD^vP*X<>hpd8"
+
+
+def metric(row: Row, name: str) -> float:
+    return float(row["seconds"] if name == "seconds" else row["metrics"][name])
+
+
+def paired_difference(
+    rows: list[Row], base: list[Row], name: str, resamples: int = 10_000
+) -> tuple[float, float, float, int]:
+    """Mean of row − base over the instances of both, its 95 % bootstrap interval, and their number."""
+    other = {(r.get("case"), r["instance"]): metric(r, name) for r in base}
+    pairs = [(r.get("case"), r["instance"]) for r in rows]
+    values = np.array(
+        [metric(r, name) - other[k] for r, k in zip(rows, pairs, strict=True) if k in other], dtype=float
+    )
+    if len(values) < 2:
+        return float(values.mean()), math.nan, math.nan, len(values)
+    rng = np.random.default_rng(0)
+    means = values[rng.integers(len(values), size=(resamples, len(values)))].mean(1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(values.mean()), float(low), float(high), len(values)
+
+
+def table(rows: list[Row], names: tuple[str, ...]) -> str:
+    """Mean ± standard deviation over instances, one line per agent."""
+    lines = ["| agent | instances | " + " | ".join(names) + " | seconds |", "|---" * (len(names) + 3) + "|"]
+    for agent, own in tracking.by_agent(rows).items():
+        cells = [tracking.cell(*tracking.mean_std(own, c)) for c in (*names, "seconds")]
+        lines.append(f"| {agent} | {len(own)} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def paired_table(rows: list[Row], base: str, names: tuple[str, ...]) -> str:
+    """Differences to the base agent on the same instances, with 95 % intervals."""
+    groups = tracking.by_agent(rows)
+    lines = ["| agent − " + base + " | pairs | " + " | ".join(names) + " |", "|---" * (len(names) + 2) + "|"]
+    for agent, own in groups.items():
+        if agent == base:
+            continue
+        found = [paired_difference(own, groups[base], c) for c in names]
+        cells = [f"{mean:+.4g} [{low:+.4g}, {high:+.4g}]" for mean, low, high, _ in found]
+        lines.append(f"| {agent} | {found[0][3]} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def pareto(rows: list[Row], quality: str, label: str, name: str) -> Any:
+    """Quality against violation and against seconds; a hollow mark is the same pool, reweighted."""
+    fig, (left, right) = plots.figure(10.5, 4.6, ncols=2, sharey=True)
+    groups = tracking.by_agent(rows)
+    bases = list(dict.fromkeys(agent.removesuffix(" + weights") for agent in groups))
+    violations = {agent: tracking.mean_std(own, "mean_violation")[0] for agent, own in groups.items()}
+    for agent, own in groups.items():
+        i = bases.index(agent.removesuffix(" + weights"))
+        colour = colormaps["turbo"](0.05 + 0.9 * i / max(len(bases) - 1, 1))
+        style = {"marker": MARKERS[i % len(MARKERS)], "color": colour, "ms": 8, "ls": "", "clip_on": False}
+        if agent not in bases:
+            style |= {"markerfacecolor": "none", "markeredgewidth": 1.5}
+        y = tracking.mean_std(own, quality)[0]
+        left.plot([violations[agent]], [y], label=agent, zorder=3, **style)
+        if agent != "reference":  # it uses what all the others found
+            right.plot([tracking.mean_std(own, "seconds")[0]], [y], zorder=3, **style)
+    left.set_xscale("symlog", linthresh=max(1e-4 * max(violations.values()), 1e-12))
+    left.set_xlim(left=0)
+    left.set(xlabel="mean violation of the average constraints", ylabel=label)
+    right.set_xscale("log")
+    right.xaxis.set_minor_formatter(NullFormatter())
+    right.set(xlabel="seconds for one instance, one thread of a shared machine")
+    for ax in (left, right):
+        ax.grid(alpha=0.3, which="both")
+        ax.margins(0.08)
+    fig.legend(fontsize=8, loc="outside right center")
+    fig.suptitle(f"{name}: up and left is better")
+    return fig
+
+
+def write(folder: Path, name: str, rows: list[Row], text: str, settings: dict[str, Any]) -> None:
+    """<name>.json with every row, <name>.md for the eye."""
+    content = {
+        "command": tracking.command(),
+        "versions": tracking.versions(),
+        "settings": settings,
+        "rows": rows,
+    }
+    write_text(folder / f"{name}.json", json.dumps(content, indent=1, default=str))
+    write_text(folder / f"{name}.md", f"`{tracking.command()}`\n\n{text}")
