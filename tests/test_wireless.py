@@ -123,11 +123,12 @@ def test_draws_depend_on_the_generator_alone(small):
 
 MEMORY = """
 import resource, torch
+torch.set_num_threads(1)
 from pdi_gym.problems import WirelessPower
 problem = WirelessPower.instance(0, "train")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 slots = sum(len(chunk) for chunk in problem.path(500, torch.Generator().manual_seed(0)))
-problem.rates(torch.full((64, 200), problem.p_max))
+problem.rates(torch.full((16, 200), problem.p_max))
 print(slots, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
 

@@ -139,11 +139,7 @@ class WirelessPower(Problem):
         u = (x / self.p_max).reshape(-1, self.latent_dim)
         if xi is None:
             return torch.cat([self._ergodic_rates(row) for row in torch.split(u, 8)]).view(x.shape)
-        total = torch.zeros_like(u)
-        for own, cross in zip(*_blocks(xi), strict=True):
-            noise = (u @ cross).view(len(u), *own.shape) + 1
-            total = total + torch.log1p(u.unsqueeze(1) * own / noise).sum(1)
-        return (total / (len(xi) * math.log(2))).view(x.shape)
+        return (_log_sum(u, *_blocks(xi)) / (-len(xi) * math.log(2))).view(x.shape)
 
     def _ergodic_rates(self, u: Tensor) -> Tensor:
         """Powers over P_max (n, N) → exact ergodic rates (n, N)."""
@@ -248,8 +244,26 @@ def _blocks(xi: Tensor) -> tuple[Tensor, Tensor]:
     b = max(k for k in range(1, max(1, min(draws, _BLOCK_COLUMNS // n)) + 1) if draws % k == 0)
     cross = xi.view(-1, b, n, n).transpose(1, 2).clone(memory_format=torch.contiguous_format)
     cross.diagonal(dim1=1, dim2=3).zero_()
-    own = xi.diagonal(dim1=1, dim2=2).reshape(-1, b, n)
+    own = xi.diagonal(dim1=1, dim2=2).contiguous().view(-1, b, n)
     return own, cross.view(len(own), n, b * n)
+
+
+def _period(own: Tensor) -> int:
+    """How many ratios n/(n+s) can be multiplied without underflow: one logarithm serves them all."""
+    return max(1, min(8, int(36 / math.log10(1.0 + float(own.max()) + 1e-3))))
+
+
+def _log_sum(u: Tensor, own: Tensor, cross: Tensor) -> Tensor:
+    """Σ over draws of log(n/(n+s)) for powers u (S, N), open to autograd."""
+    one, period = u.new_ones(()), _period(own)
+    log_sum, product = torch.zeros_like(u), u.new_ones(())
+    for k, (d, matrix) in enumerate(zip(own, cross, strict=True), 1):
+        noise = torch.addmm(one, u, matrix).view(len(u), *d.shape)
+        product = product * (noise / torch.addcmul(noise, u.unsqueeze(1), d))
+        if k % period == 0 or k == len(own):
+            log_sum = log_sum + product.log().sum(1)
+            product = one
+    return log_sum
 
 
 def _descend(u: Tensor, c: Tensor, own: Tensor, cross: Tensor) -> tuple[Tensor, Tensor]:
@@ -258,8 +272,7 @@ def _descend(u: Tensor, c: Tensor, own: Tensor, cross: Tensor) -> tuple[Tensor, 
     noise, total = torch.empty((2, *shape)).unbind()
     product, own_grad = torch.ones(shape), torch.zeros(shape)
     log_sum, grad = torch.zeros_like(u), torch.zeros_like(u)
-    # One logarithm for several draws: as many as cannot underflow.
-    period = max(1, min(8, int(36 / math.log10(1.0 + float(own.max()) + 1e-3))))
+    period = _period(own)
     for k, (d, matrix) in enumerate(zip(own, cross, strict=True), 1):
         noise.fill_(1).view(len(u), -1).addmm_(u, matrix)
         torch.addcmul(noise, u.unsqueeze(1), d, out=total)
