@@ -24,7 +24,7 @@ _COOLING = 10.0
 class ColumnGeneration(Agent):
     """A first pool with multipliers, then rounds of: program → λ → decisions of low f0 + λᵀf → program.
 
-    The policy has n decisions; most of the time goes to at most m + 1 of them, and the rest have
+    The policy has n decisions, of which at most m + 1 get time; the others, which nearly did, have
     weight 0. `info` holds the rounds' values, excess, support and estimated bound.
     """
 
