@@ -45,7 +45,7 @@ ROWS: dict[str, tuple[str, str, dict[str, Any]]] = {
 """Label → agent, preset and overrides. A full PDM row (T = 500, up to 100 gradient steps in each)
 would take hours."""
 
-COSTLY = ("pdm", "pdi-mc@paper")
+COSTLY = ("pdi-mc@paper", "pdm", "frozen-last", "frozen-mean")
 
 PAPER = {
     "unconstrained": (2.957, 0.239, 0.081, 0.0421, 0.856),
@@ -65,7 +65,7 @@ class Args:
     instances: int = 64
     """Networks, from the first of the split."""
     costly_instances: int = 64
-    """Networks of the two slow rows, pdm and pdi-mc@paper; at most `instances`."""
+    """Networks of the slow rows pdi-mc@paper, pdm, frozen-last and frozen-mean; at most `instances`."""
     split: str = "test"
     """Split of the networks: train, validation or test."""
     n: int = 200
