@@ -221,22 +221,41 @@ def portfolio_horizon(
 
 def network_map(problem: WirelessPower, rates: np.ndarray, title: str) -> Figure:
     """Where the pairs stand; receivers coloured by served rate, and crosses where it falls short."""
-    assert problem.positions is not None
-    fig, ax = figure(6.4, 5.4)
-    transmitters, receivers = problem.positions
-    met = rates >= problem.r_min - problem.tolerance
-    ends = np.stack([transmitters, receivers, np.full_like(receivers, np.nan)], 1).reshape(-1, 2)
-    ax.plot(*ends.T, color=NEUTRAL, lw=0.8, zorder=1)
-    ax.scatter(*transmitters.T, marker="^", s=14, color=NEUTRAL, label="transmitter", zorder=2)
-    top = 2 * problem.r_min if problem.r_min > 0 else max(float(rates.max()), 1e-9)
-    for mask, marker, size, name in ((met, "o", 34, "met"), (~met, "X", 64, "missed")):
-        points = ax.scatter(
-            *receivers[mask].T, c=rates[mask], cmap="cividis", vmin=0, vmax=top, marker=marker, s=size,
-            edgecolors="black" if name == "met" else MISSED, linewidths=0.5 if name == "met" else 1.2,
-            label=f"receiver, {name} ({mask.sum()})", zorder=3,
-        )  # fmt: skip
-    fig.colorbar(points, ax=ax, label=f"average rate in bit/s/Hz (required: {problem.r_min:g})", extend="max")
-    ax.set(xlabel="metres", ylabel="metres", aspect="equal")
+    fig, ax = figure(6.4, 5.6)
+    _draw_network(fig, [ax], problem, [rates])
     ax.set_title(title, fontsize=9)
-    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=3, fontsize=8)
     return fig
+
+
+def network_maps(problem: WirelessPower, rates: dict[str, np.ndarray]) -> Figure:
+    """`network_map` of several agents side by side, under one colour scale."""
+    fig, axes = figure(4.0 * len(rates) + 0.8, 4.9, ncols=len(rates), squeeze=False, sharey=True)
+    _draw_network(fig, list(axes[0]), problem, list(rates.values()))
+    for ax, (name, own) in zip(axes[0], rates.items(), strict=True):
+        served = int((own >= problem.r_min - problem.tolerance).sum())
+        ax.set_title(
+            f"{name}\n{own.mean():.2f} bit/s/Hz on average, {served} of {len(own)} served", fontsize=10
+        )
+        ax.label_outer()
+    return fig
+
+
+def _draw_network(fig: Figure, axes: list[Any], problem: WirelessPower, rates: list[np.ndarray]) -> None:
+    assert problem.positions is not None
+    transmitters, receivers = problem.positions
+    ends = np.stack([transmitters, receivers, np.full_like(receivers, np.nan)], 1).reshape(-1, 2)
+    top = 2 * problem.r_min if problem.r_min > 0 else max(float(np.max(rates)), 1e-9)
+    for ax, own in zip(axes, rates, strict=True):
+        met = own >= problem.r_min - problem.tolerance
+        ax.plot(*ends.T, color=NEUTRAL, lw=0.8, zorder=1)
+        ax.scatter(*transmitters.T, marker="^", s=14, color=NEUTRAL, label="transmitter", zorder=2)
+        for mask, marker, size, name in ((met, "o", 34, "met"), (~met, "X", 64, "missed")):
+            points = ax.scatter(
+                *receivers[mask].T, c=own[mask], cmap="cividis", vmin=0, vmax=top, marker=marker, s=size,
+                edgecolors="black" if name == "met" else MISSED, linewidths=0.5 if name == "met" else 1.2,
+                label=f"receiver, requirement {name}", zorder=3,
+            )  # fmt: skip
+        ax.set(xlabel="metres", ylabel="metres", aspect="equal")
+    label = f"average rate in bit/s/Hz (required: {problem.r_min:g})"
+    fig.colorbar(points, ax=axes, label=label, extend="max", shrink=0.9)
+    fig.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=9)

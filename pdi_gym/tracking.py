@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import platform
+import shlex
 import shutil
 import sys
 from collections import defaultdict
@@ -28,8 +29,10 @@ def versions() -> dict[str, str]:
 
 
 def command() -> str:
-    """The command line as a reader would type it."""
-    return " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    """The command line as a reader would type it: `pdi-gym …` or `python runs/….py …`."""
+    script = Path(sys.argv[0])
+    call = f"python {script.parent.name}/{script.name}" if script.suffix == ".py" else script.name
+    return shlex.join([*call.split(), *sys.argv[1:]])
 
 
 def by_agent(rows: Iterable[Row]) -> dict[str, list[Row]]:
