@@ -94,10 +94,10 @@ def pareto(rows: list[Row], quality: str, label: str, name: str) -> Any:
 def write(folder: Path, name: str, rows: list[Row], text: str, settings: dict[str, Any]) -> None:
     """<name>.json with every row, <name>.md for the eye."""
     content = {
-        "command": f"python runs/{tracking.command()}",
+        "command": tracking.command(),
         "versions": tracking.versions(),
         "settings": settings,
         "rows": rows,
     }
     write_text(folder / f"{name}.json", json.dumps(content, indent=1, default=str))
-    write_text(folder / f"{name}.md", f"`python runs/{tracking.command()}`\n\n{text}")
+    write_text(folder / f"{name}.md", f"`{tracking.command()}`\n\n{text}")
