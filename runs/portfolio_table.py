@@ -112,9 +112,8 @@ def main(args: Args) -> None:
     settings = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(args).items()}
     tracking.write_results(args.out, rows, settings)
     table = (args.out / "results.md").read_text()
-    write_text(
-        args.out / "results.md", f"# Portfolio-v0, {args.split} instances\n\n{table}{notes(rows)}{PAPER}"
-    )
+    title = f"# Portfolio-v0, {args.split} instances, {args.n or 1024} portfolios per policy\n\n"
+    write_text(args.out / "results.md", f"{title}{table}{notes(rows)}{PAPER}")
 
 
 if __name__ == "__main__":
