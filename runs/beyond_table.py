@@ -21,6 +21,7 @@ from typing import Annotated, Any
 
 import joblib
 import numpy as np
+import torch
 import tyro
 from beyond_report import paired_table, pareto, table, write
 
@@ -284,4 +285,5 @@ if __name__ == "__main__":
     given = tyro.cli(Args)
     if given.part not in PARTS:
         raise SystemExit(f"part must be one of {', '.join(PARTS)}; got {given.part}")
+    torch.set_num_threads(1)  # two threads on a busy core are slower than one
     PARTS[given.part](given)
