@@ -21,8 +21,6 @@ from torch import Tensor
 from pdi_gym.problem import Problem
 
 CHUNK = 50
-_INFEASIBLE = 2
-"""Status of `linprog` that says so."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,7 @@ def optimal_mix(
         solution = program.solve(slack_cost=penalty * scale.mean() / unit)
     else:
         solution = program.solve()
-        if solution.status == _INFEASIBLE:
+        if solution.status != 0:  # infeasible, or so nearly that HiGHS cannot tell
             least = program.solve(slack_cost=1.0, objective=0.0)
             solution = program.solve(slack_most=least.fun * (1 + 1e-6) + 1e-9, slack_cost=0.0)
     if solution.status != 0:

@@ -73,6 +73,20 @@ def test_without_a_feasible_mix_violation_comes_first() -> None:
     np.testing.assert_allclose(mix.weights, [0, 1, 0], atol=1e-4)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_budgets_a_thousand_times_exceeded_are_still_solved(seed: int) -> None:
+    """One-asset portfolios over 200 budgets of 1e-4: the least excess is that of the least risky ones."""
+    rng = np.random.default_rng(seed)
+    risk = rng.uniform(0.05, 2.0, 200)
+    mix = optimal_mix(-rng.uniform(0.1, 0.5, 200), np.diag(risk) - 1e-4)
+    order = np.argsort(risk)
+    # Filling budgets is free; the rest of the time costs the smallest risk, least where it is one asset.
+    free = 1e-4 / risk
+    rest = 1 - free.sum()
+    assert not mix.met
+    np.testing.assert_allclose(mix.excess, rest * risk[order[0]], rtol=1e-4)
+
+
 def test_a_penalty_caps_the_multipliers() -> None:
     f = np.array([[1.0, 3], [3, 1], [2.5, 2.5]])
     mix = optimal_mix(np.array([5.0, 1, -100]), f, penalty=7.0)
