@@ -1,6 +1,6 @@
 """How many Monte-Carlo candidates PDI needs on portfolios: the paper's 512 against a few.
 
-python runs/portfolio_candidates.py            # the committed results, about forty minutes on one thread
+python runs/portfolio_candidates.py --instances 5   # the committed results, about half an hour on one thread
 """
 
 from __future__ import annotations
