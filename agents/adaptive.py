@@ -75,6 +75,10 @@ class Adaptive(DiffusionAgent):
         generator: torch.Generator,
         callback: Observer | None,
     ) -> TimeSharingPolicy:
+        if options.score != "mc":
+            raise ValueError(
+                f"score must be 'mc' for {self.name}, whose temperature moves, got {options.score!r}"
+            )
         schedule = make_schedule(options.schedule, options.T)
         score = MonteCarloScore(
             problem, schedule, options.beta, options.n_candidates, options.candidates, options.alpha_min

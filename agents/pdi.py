@@ -34,6 +34,17 @@ class DiffusionAgent(Agent):
             problem, schedule, options.beta, options.n_candidates, options.candidates, options.alpha_min
         )
 
+    def _sample(
+        self, problem: Problem, options: Any, n: int, generator: torch.Generator, callback: Observer | None
+    ) -> TimeSharingPolicy:
+        trace = Trace(options.T, callback)
+        samples = self._run(problem, options, n, generator, trace, **self._variant(problem, options))
+        return to_policy(problem, samples, {"trace": trace.arrays()})
+
+    def _variant(self, problem: Problem, options: Any) -> dict[str, Any]:
+        """Arguments of `_run` with which a variant departs from Algorithm 2."""
+        return {}
+
     def _groups(self, n: int, groups: int) -> int:
         return groups if "groups" in self.overrides else divisor_at_most(n, groups)
 
@@ -78,18 +89,6 @@ class PDI(DiffusionAgent):
     name = "pdi-mc"
     summary = "primal-dual inference with the Monte-Carlo score (Algorithm 2)"
 
-    def _sample(
-        self,
-        problem: Problem,
-        options: DiffusionOptions,
-        n: int,
-        generator: torch.Generator,
-        callback: Observer | None,
-    ) -> TimeSharingPolicy:
-        trace = Trace(options.T, callback)
-        samples = self._run(problem, options, n, generator, trace)
-        return to_policy(problem, samples, {"trace": trace.arrays()})
-
 
 class Unconstrained(DiffusionAgent):
     """The same sampler with λ = 0: draws from exp(−f0/β) and ignores the constraints."""
@@ -97,17 +96,8 @@ class Unconstrained(DiffusionAgent):
     name = "unconstrained"
     summary = "the diffusion sampler with λ = 0"
 
-    def _sample(
-        self,
-        problem: Problem,
-        options: DiffusionOptions,
-        n: int,
-        generator: torch.Generator,
-        callback: Observer | None,
-    ) -> TimeSharingPolicy:
-        trace = Trace(options.T, callback)
-        samples = self._run(problem, options, n, generator, trace, dual_step=0.0, dual_init=0.0)
-        return to_policy(problem, samples, {"trace": trace.arrays()})
+    def _variant(self, problem: Problem, options: Any) -> dict[str, Any]:
+        return {"dual_step": 0.0, "dual_init": 0.0}
 
 
 class Frozen(DiffusionAgent):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from pdi_gym.agents.base import Observer, Trace, to_policy
 from pdi_gym.agents.pdi import DiffusionAgent
 from pdi_gym.options import ProjectionOptions
-from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
 from pdi_gym.problems.mixture import MixtureOfGaussians
 from pdi_gym.problems.portfolio import Portfolio
@@ -21,14 +21,7 @@ class PDM(DiffusionAgent):
     summary = "projected diffusion: every sample made feasible at every step"
     options_type = ProjectionOptions
 
-    def _sample(
-        self,
-        problem: Problem,
-        options: ProjectionOptions,
-        n: int,
-        generator: torch.Generator,
-        callback: Observer | None,
-    ) -> TimeSharingPolicy:
+    def _variant(self, problem: Problem, options: ProjectionOptions) -> dict[str, Any]:
         def correct(clean: Tensor, tau: int, xi: Tensor | None) -> Tensor:
             if isinstance(problem, MixtureOfGaussians):
                 return problem.project(cimmino(problem, clean, options.projection_steps))
@@ -36,11 +29,7 @@ class PDM(DiffusionAgent):
                 return cap_risk(problem, clean, options.projection_steps)
             return gradient_projection(problem, clean, xi, options)
 
-        trace = Trace(options.T, callback)
-        samples = self._run(
-            problem, options, n, generator, trace, dual_step=0.0, dual_init=0.0, correct=correct
-        )
-        return to_policy(problem, samples, {"trace": trace.arrays()})
+        return {"dual_step": 0.0, "dual_init": 0.0, "correct": correct}
 
 
 def cimmino(problem: MixtureOfGaussians, x: Tensor, steps: int) -> Tensor:

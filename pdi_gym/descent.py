@@ -59,9 +59,10 @@ def descend(
 
 @dataclass(frozen=True)
 class DualPath:
-    """Latents (n, d) from the window of a dual method, and the average multipliers (m,) over it."""
+    """Latents (n, d) from the window of a dual method, and the multipliers (m,): last and window average."""
 
     z: Tensor
+    last: Tensor
     duals: Tensor
 
 
@@ -109,4 +110,5 @@ def dual_method(
             kept[t - start] = z
             duals += lam / len(kept)
     pool = kept.flatten(0, 1)
-    return DualPath(pool[torch.linspace(0, len(pool) - 1, n).long()], duals.squeeze(0))
+    chosen = pool[torch.linspace(0, len(pool) - 1, n).long()]
+    return DualPath(chosen, lam.squeeze(0), duals.squeeze(0))
