@@ -1,7 +1,7 @@
 """What optimal time sharing, column generation and better dynamics add to the paper's sampler.
 
-python runs/beyond_table.py wireless     # 64 test networks
-python runs/beyond_table.py portfolio    # 20 test instances
+python runs/beyond_table.py wireless     # 64 test networks, after runs/wireless_table.py
+python runs/beyond_table.py portfolio    # 20 test instances, after runs/portfolio_table.py
 python runs/beyond_table.py mixture      # d = 30, eight seeds, certified bounds
 python runs/beyond_table.py variants     # other r_min, other sizes, gains of a user's own; nothing retuned
 python runs/beyond_table.py ablation     # what each part gives, on validation networks
@@ -13,6 +13,7 @@ it stopped.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -59,10 +60,10 @@ class Args:
     """wireless, portfolio, mixture, variants or ablation."""
     instances: int | None = None
     """Instances; 64 networks, 20 portfolios, 8 mixtures, 8 networks of each variant, 6 for the ablation."""
-    costly_instances: int = 16
-    """Networks on which pdi-mc@paper runs."""
+    derived_instances: int | None = None
+    """Instances on which pools are reweighted; all when left out."""
     reference_instances: int | None = None
-    """Instances with a reference solution; all when left out."""
+    """Instances, among these, with a reference solution; all when left out."""
     effort: int = 2
     """Of the reference solutions."""
     n: int | None = None
@@ -87,6 +88,9 @@ class Study:
     instances: int
     margin: float = 0.0
     case: str | None = None
+    shared: tuple[str, ...] = ()
+    """Rows that another table's run left in `shared_logs`."""
+    shared_logs: Path = Path()
 
 
 def agents_of(*labels: str) -> dict[str, Agent]:
@@ -109,25 +113,39 @@ def run_agents(args: Args, study: Study, n: int | None) -> list[Row]:
         env_kwargs=study.kwargs,
         on_row=lambda row: print(study.case or "", row["agent"], row["instance"], flush=True),
     )
+    for label in study.shared:
+        rows += shared_rows(study, label)
     for row in rows:
         policy, _ = load_policy(policy_path(args, study, row["agent"], row["instance"]))
         row["metrics"]["support"] = float((policy.weights > 0).sum())
     return [row | {"case": study.case} for row in rows]
 
 
+def shared_rows(study: Study, label: str) -> list[Row]:
+    """The other table's rows of that label, as far as it has them."""
+    paths = [study.shared_logs / "rows" / f"{slug(label)}-{i}.json" for i in range(study.instances)]
+    rows = [json.loads(path.read_text())["row"] for path in paths if path.exists()]
+    if not rows:
+        raise SystemExit(f"{paths[0]} does not exist: run the paper's table of {study.env_id} first")
+    return rows
+
+
 def policy_path(args: Args, study: Study, agent: str, instance: int) -> Path:
-    return folder_of(args, study) / "policies" / f"{slug(agent)}-{instance}.npz"
+    folder = study.shared_logs if agent in study.shared else folder_of(args, study)
+    return folder / "policies" / f"{slug(agent)}-{instance}.npz"
 
 
 def folder_of(args: Args, study: Study) -> Path:
     return args.logs / (study.case or study.env_id)
 
 
-def run_derived(args: Args, study: Study, rows: list[Row], references: int) -> list[Row]:
+def run_derived(args: Args, study: Study, rows: list[Row]) -> list[Row]:
     """Every agent's pool reweighted, and the reference solution over all of them."""
+    derived = study.instances if args.derived_instances is None else args.derived_instances
+    references = derived if args.reference_instances is None else args.reference_instances
     jobs = [
         joblib.delayed(derive)(args, study, i, [r for r in rows if r["instance"] == i], i < references)
-        for i in range(study.instances)
+        for i in range(min(study.instances, derived))
     ]
     found = joblib.Parallel(n_jobs=args.workers)(jobs)
     return [row for instance in found for row in instance]
@@ -175,32 +193,36 @@ def _reference(problem: Problem, policies: list[Any], args: Args) -> tuple[Any, 
     return solution.policy, facts | ({} if solution.bound is None else {"bound": solution.bound})
 
 
-def study_rows(args: Args, study: Study, n: int | None, references: int) -> list[Row]:
+def study_rows(args: Args, study: Study, n: int | None) -> list[Row]:
     rows = run_agents(args, study, n)
-    return rows + run_derived(args, study, rows, references)
+    return rows + run_derived(args, study, rows)
 
 
 def wireless(args: Args) -> None:
-    instances = args.instances or 64
-    agents = agents_of("unconstrained", "pdi-mc", "dps", "expert", "pdi-adaptive", "pdi-cg")
-    agents["pdl"] = make_agent("pdl", "paper")
-    study = Study("WirelessPower-v0", {"split": "test"}, agents, instances, margin=0.05)
-    references = instances if args.reference_instances is None else args.reference_instances
-    rows = study_rows(args, study, args.n, references)
-    costly = min(args.costly_instances, instances)
-    if costly:
-        paper = Study(study.env_id, study.kwargs, agents_of("pdi-mc@paper"), costly)
-        rows += run_agents(args, paper, args.n)
+    study = Study(
+        "WirelessPower-v0",
+        {"split": "test"},
+        agents_of("pdi-adaptive", "pdi-cg"),
+        args.instances or 64,
+        margin=0.05,
+        shared=("unconstrained", "pdi-mc", "pdl", "dps", "expert", "pdi-mc@paper"),
+        shared_logs=Path("runs/logs/wireless_table"),
+    )
+    rows = study_rows(args, study, args.n)
     text = table(rows, WIRELESS) + "\n" + paired_table(rows, "pdi-mc", WIRELESS)
     finish(args, "wireless", rows, text, "mean_rate", "mean rate in bit/s/Hz")
 
 
 def portfolio(args: Args) -> None:
-    instances = args.instances or 20
-    labels = ("unconstrained", "pdi-mc", "pdl", "dps", "expert", "pdi-adaptive", "pdi-cg")
-    study = Study("Portfolio-v0", {"split": "test"}, agents_of(*labels), instances)
-    references = instances if args.reference_instances is None else args.reference_instances
-    rows = study_rows(args, study, args.n or 256, references)
+    study = Study(
+        "Portfolio-v0",
+        {"split": "test"},
+        agents_of("pdi-adaptive", "pdi-cg"),
+        args.instances or 20,
+        shared=("unconstrained", "pdi-mc", "pdl", "dps", "expert"),
+        shared_logs=Path("runs/logs/portfolio_table"),
+    )
+    rows = study_rows(args, study, args.n or 256)
     text = table(rows, PORTFOLIO) + "\n" + paired_table(rows, "pdi-mc", PORTFOLIO)
     finish(args, "portfolio", rows, text, "mean_return", "mean return")
 
@@ -210,7 +232,7 @@ def mixture(args: Args) -> None:
     for seed in range(args.instances or 8):
         agents = agents_of("pdi-mc", "pdl", "pdi-adaptive", "pdi-cg")
         study = Study("MixtureOfGaussians-v0", {"seed": seed}, agents, 1, case=f"mixture {seed}")
-        rows += study_rows(args, study, args.n, 1)
+        rows += study_rows(args, study, args.n)
     for row in rows:
         row["metrics"]["log_density"] = -row["metrics"]["objective"]
     first = [row for row in rows if row["case"] == "mixture 0"]
