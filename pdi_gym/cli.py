@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import tyro
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -113,7 +113,9 @@ class Compare:
             write_text(self.json, json.dumps(rows, indent=1))
         if not self.quiet:
             title = f"{self.env}, {instances} instance{'s' * (instances > 1)}"
-            console.print(comparison_table(rows, title, console.width))
+            # Rich would cut figures to fit the window: let a line run over its edge instead.
+            wide = Console(width=max(console.width, 200))
+            wide.print(comparison_table(rows, title, console.width))
             console.print(
                 f"Report: {page}\nFigures, table and rows: {out}\n"
                 f"TensorBoard: tensorboard --logdir {out}/tensorboard",
@@ -124,14 +126,19 @@ class Compare:
 def comparison_table(rows: list[Row], title: str, width: int) -> Table:
     """One line per agent: mean ± standard deviation over instances, or means alone in a narrow window."""
     names = tracking.columns(rows)
-    narrow = width < 20 + 18 * len(names)
-    table = Table(title=title, caption=f"mean {'' if narrow else '± standard deviation '}over instances")
-    table.add_column("agent", no_wrap=True)
+    narrow = width < 20 + 16 * len(names)
+    table = Table(
+        title=title,
+        caption=f"mean {'' if narrow else '± standard deviation '}over instances",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    table.add_column("agent")
     for name in names:
-        table.add_column(name.replace("_", " "), justify="right")
+        table.add_column(name.replace("_", "\n"), justify="right", vertical="bottom")
     for agent, own in tracking.by_agent(rows).items():
         figures = [tracking.mean_std(own, c) for c in names]
-        cells = [tracking.cell(mean, math.nan if narrow else std) for mean, std in figures]
+        cells = [f"{mean:.3g}" if narrow else tracking.cell(mean, std) for mean, std in figures]
         table.add_row(agent, *cells)
     return table
 
