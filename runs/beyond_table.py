@@ -263,6 +263,7 @@ def variants(args: Args) -> None:
             policy = agent.sample(problem, args.n, args.seed)
             seconds = time.perf_counter() - start
             metrics = evaluate(policy, problem, seed=args.seed)
+            metrics["support"] = float((policy.weights > 0).sum())
             rows.append(
                 {"agent": label, "instance": k, "metrics": metrics, "seconds": seconds, "case": "own gains"}
             )
