@@ -69,7 +69,7 @@ def test_an_impossible_square_says_what_failed():
 
 def fading(n_links, horizon, step, seed=0):
     return torch.cat(
-        list(channels.rayleigh_path(n_links, horizon, step, torch.Generator().manual_seed(seed)))
+        list(channels.rayleigh_path(torch.ones(n_links), horizon, step, torch.Generator().manual_seed(seed)))
     )
 
 

@@ -163,17 +163,19 @@ def _replace(tx: np.ndarray, i: int, side: float, rng: np.random.Generator) -> n
 
 
 def rayleigh_path(
-    n_links: int, horizon: int, phase_step: float, generator: torch.Generator
+    mean: Tensor, horizon: int, phase_step: float, generator: torch.Generator
 ) -> Iterator[Tensor]:
-    """Fading powers of unit mean over consecutive slots, in chunks (slots, n_links).
+    """Fading powers with means (n_links,) over consecutive slots, in chunks (slots, n_links).
 
     Sum of sinusoids with Doppler: I = N0^-½ Σ_n cos(w t cos α_n + θ_n), Q = N0^-½ Σ_n sin(w t sin α_n + θ'_n)
     with N0 = 25 angles and phases independent per link. Splitting the angle sums leaves a time
     basis shared by all links, so a chunk is two matrix products. `phase_step` is w times the slot.
     """
     angle = math.pi / 200 + 2 * math.pi / 100 * torch.arange(_QUARTER, dtype=torch.float64)
+    n_links = len(mean)
     phases = torch.rand((2, _QUARTER, n_links), generator=generator).mul_(2 * math.pi)
-    cosine, sine = phases.cos().mul_(_QUARTER**-0.5), phases.sin_().mul_(_QUARTER**-0.5)
+    amplitude = (mean / _QUARTER).sqrt()
+    cosine, sine = phases.cos().mul_(amplitude), phases.sin_().mul_(amplitude)
     in_phase = torch.cat([cosine[0], sine[0]])
     quadrature = torch.cat([sine[1], cosine[1]])
     chunk = max(1, _CHUNK // n_links)

@@ -131,8 +131,8 @@ class WirelessPower(Problem):
     def path(self, horizon: int, generator: torch.Generator) -> Iterator[Tensor]:
         phase_step = 2 * math.pi * CARRIER * self.speed / LIGHT_SPEED * self.slot_seconds
         n = self.latent_dim
-        for fading in rayleigh_path(n * n, horizon, phase_step, generator):
-            yield fading.view(-1, n, n).mul_(self.snr)
+        for powers in rayleigh_path(self.snr.flatten(), horizon, phase_step, generator):
+            yield powers.view(-1, n, n)
 
     def rates(self, x: Tensor, xi: Tensor | None = None) -> Tensor:
         """Rates averaged over the draws in ξ (R, N, N), or over all fading: (..., N) → (..., N)."""
