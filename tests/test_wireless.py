@@ -190,6 +190,20 @@ def test_graph_has_self_loops_and_the_strongest_interferers(small):
     assert graph.node_features.shape == (12, 4) and small.graph is graph
 
 
+def test_slot_batch_of_large_networks_equals_each_alone():
+    rng = np.random.default_rng(0)
+    problems = [
+        WirelessPower.from_gains(rng.exponential(size=(70, 70)), r_min=0.5, noise=1.0, p_max=1.0)
+        for _ in range(2)
+    ]
+    x = torch.rand((2, 70), generator=torch.Generator().manual_seed(1))
+    xi = [p.draw(1, torch.Generator().manual_seed(2)) for p in problems]
+    value, residuals = WirelessPower.slot_batch(problems, x, xi)
+    for b, problem in enumerate(problems):
+        torch.testing.assert_close(residuals[b], problem.constraints(x[b], xi[b]), rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(value[b], problem.objective(x[b], xi[b]), rtol=1e-4, atol=1e-6)
+
+
 def test_slot_batch_of_mixed_networks_equals_each_alone():
     problems = [WirelessPower.instance(i, "train", n_users=6) for i in range(3)]
     x = torch.rand(3, 6, generator=seeded()) * 0.01
