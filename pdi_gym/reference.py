@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pdi_gym import presets, seeding
 from pdi_gym.column_generation import Pool, descent_pricer, first_path, generate_columns, select
+from pdi_gym.files import whole_file
 from pdi_gym.options import ColumnOptions
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
@@ -169,17 +170,15 @@ def _key(problem: Problem, policies: Sequence[TimeSharingPolicy], *settings: int
 
 
 def _write(path: Path, solution: Reference) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp.npz")
     bound = np.nan if solution.bound is None else solution.bound
-    np.savez(
-        temporary,
-        actions=solution.policy.actions,
-        weights=solution.policy.weights,
-        duals=np.asarray(solution.policy.duals),
-        numbers=np.array([solution.value, solution.excess, solution.estimate, bound]),
-    )
-    temporary.replace(path)
+    with whole_file(path) as temporary, temporary.open("wb") as file:
+        np.savez(
+            file,
+            actions=solution.policy.actions,
+            weights=solution.policy.weights,
+            duals=np.asarray(solution.policy.duals),
+            numbers=np.array([solution.value, solution.excess, solution.estimate, bound]),
+        )
 
 
 def _read(path: Path) -> Reference:
