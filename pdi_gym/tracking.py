@@ -35,6 +35,16 @@ def command() -> str:
     return shlex.join([*call.split(), *sys.argv[1:]])
 
 
+def print_row(row: Row) -> None:
+    """One line of progress: agent, instance, objective, feasible fraction and seconds."""
+    figures = row["metrics"]
+    print(
+        f"{row['agent']} on {row['instance']}: objective {figures['objective']:.4g}, "
+        f"feasible {figures['feasible']:.3f}, {row['seconds']:.0f} s",
+        flush=True,
+    )
+
+
 def by_agent(rows: Iterable[Row]) -> dict[str, list[Row]]:
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in rows:

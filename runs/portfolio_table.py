@@ -103,11 +103,7 @@ def main(args: Args) -> None:
         out=args.logs,
         n=args.n,
         env_kwargs={"split": args.split},
-        on_row=lambda row: print(
-            f"{row['agent']} on {row['instance']}: {row['metrics']['mean_return']:.3f}, "
-            f"feasible {row['metrics']['feasible']:.3f}, {row['seconds']:.0f} s",
-            flush=True,
-        ),
+        on_row=tracking.print_row,
     )
     settings = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(args).items()}
     tracking.write_results(args.out, rows, settings)
