@@ -1,4 +1,4 @@
-"""The command line: `pdi-gym list | compare | render | bench`."""
+"""The command line: `pdi-gym list | compare | reproduce | render | bench`."""
 
 from __future__ import annotations
 
@@ -144,6 +144,40 @@ def comparison_table(rows: list[Row], title: str, width: int) -> Table:
 
 
 @dataclass
+class Reproduce:
+    """Run experiments of the paper by name, from a clone of the repository."""
+
+    names: tyro.conf.Positional[tuple[str, ...]] = ()
+    """Experiments, or all."""
+    list: bool = False
+    """Show the names, one per line with a sentence, and run nothing."""
+    quick: bool = False
+    """About a minute each, into runs/logs/reproduce-quick; the committed results stay as they are."""
+    workers: int = 1
+    """Processes, one thread each."""
+
+    def run(self, console: Console) -> None:
+        from pdi_gym import reproduce  # only this command needs it
+
+        if self.list:
+            for name, sentence in reproduce.EXPERIMENTS.items():
+                console.print(f"{name:<25}{sentence}", soft_wrap=True, highlight=False)
+            return
+        failed = []
+        names = reproduce.chosen(self.names)
+        for name in names:
+            try:
+                reproduce.reproduce(name, quick=self.quick, workers=self.workers)
+            except Exception as error:
+                if len(names) == 1:
+                    raise
+                failed.append(name)
+                console.print(f"{name}: {error}", style="red", markup=False)
+        if failed:
+            raise OSError(f"failed: {', '.join(failed)}")
+
+
+@dataclass
 class Render:
     """Play one horizon with an agent and draw it: a still (.png) or an animation (.gif)."""
 
@@ -183,6 +217,7 @@ class Bench:
 Command = (
     Annotated[List, tyro.conf.subcommand("list")]
     | Annotated[Compare, tyro.conf.subcommand("compare")]
+    | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
     | Annotated[Render, tyro.conf.subcommand("render")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
 )

@@ -1,0 +1,208 @@
+"""What the scripts under runs/ share: settings, resumable comparisons, results with their provenance."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from pdi_gym import plots, tracking
+from pdi_gym.agents import AGENTS, Agent
+from pdi_gym.claims import Claim, by_instance
+from pdi_gym.evaluation import Row, compare, load_policy, make_env, named_agent
+from pdi_gym.files import whole_file, write_text
+from pdi_gym.policy import TimeSharingPolicy
+from pdi_gym.statistics import bootstrap
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+RESULTS, LOGS = Path("runs/results"), Path("runs/logs")
+
+LABELS = {
+    "mean_rate": "mean rate (bit/s/Hz)", "p5_rate": "5 % rate (bit/s/Hz)", "p1_rate": "1 % rate (bit/s/Hz)",
+    "mean_violation": "mean violation", "sum_violation": "sum of violations", "feasible": "feasible fraction",
+    "mean_return": "mean return", "n_eff": "effective number of assets", "top1_count": "distinct top assets",
+    "objective": "objective (minimised)", "modes": "modes visited", "seconds": "seconds",
+}  # fmt: skip
+"""Axis labels of the metrics, with units where they have one."""
+WIRELESS = ("mean_rate", "p5_rate", "p1_rate", "mean_violation", "sum_violation", "feasible")
+PORTFOLIO = ("mean_return", "feasible", "mean_violation", "n_eff", "top1_entropy", "top1_count")
+
+
+@dataclass(kw_only=True)
+class Common:
+    """Settings that every experiment has."""
+
+    seed: int = 0
+    """Seed of inference and, by independent streams, of evaluation."""
+    workers: int = 1
+    """Processes, one thread each; rows are the same for any number."""
+    out: Path | None = None
+    """Folder of the results; runs/results/NAME when left out."""
+    logs: Path | None = None
+    """Folder of finished rows, from which a killed run goes on; shared by the scripts of one problem."""
+
+
+def available(*names: str) -> list[str]:
+    """Those of the agents that are in the registry and have all they need, trained weights included."""
+    return [n for n in names if (a := n.partition("@")[0]) in AGENTS and AGENTS[a].missing() is None]
+
+
+class Run:
+    """One run of one experiment: computes rows, keeps figures, and writes what a reader needs."""
+
+    def __init__(self, name: str, args: Common, logs: str | None = None):
+        self.name, self.args = name, args
+        self.out = args.out or RESULTS / name
+        self.logs = args.logs or LOGS / (logs or name)
+        self.started = time.perf_counter()
+        self.agents: dict[str, Any] = {}
+        self.figures: dict[str, str] = {}
+
+    def compare(
+        self,
+        agents: Mapping[str, str | Agent] | Sequence[str],
+        env_id: str,
+        instances: int,
+        *,
+        n: int | None = None,
+        env_kwargs: dict[str, Any] | None = None,
+        seed: int | None = None,
+        folder: str = "",
+        **budget: Any,
+    ) -> list[Row]:
+        """`evaluation.compare` with a progress bar, going on from the rows in the folder of logs."""
+        labelled = agents if isinstance(agents, Mapping) else {a: a for a in agents}
+        made = {label: named_agent(a) if isinstance(a, str) else a for label, a in labelled.items()}
+        if not made:
+            return []
+        problem = make_env(env_id, env_kwargs or {}).make_problem(0)
+        self.agents |= {label: agent.config(problem) for label, agent in made.items()}
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns) as progress:
+            bar = progress.add_task(self.name, total=len(made) * instances)
+
+            def advance(row: Row) -> None:
+                progress.update(bar, advance=1, description=f"{self.name}: {row['agent']}")
+
+            return compare(
+                made, env_id, instances, seed=self.args.seed if seed is None else seed,
+                workers=self.args.workers, out=self.logs / folder, n=n, env_kwargs=env_kwargs,
+                on_row=advance, **budget,
+            )  # fmt: skip
+
+    def policy(self, row: Row, folder: str = "") -> tuple[TimeSharingPolicy, np.ndarray]:
+        """The policy behind a row of `compare` and its average residuals (m,)."""
+        return load_policy(tracking.policy_path(self.logs / folder, row))
+
+    def figure(self, stem: str, fig: Figure, caption: str) -> None:
+        """Keep a figure as `stem`.png under its caption."""
+        with whole_file(self.out / f"{stem}.png") as temporary:
+            fig.savefig(temporary, dpi=110, format="png")
+        self.figures[f"{stem}.png"] = caption
+
+    def write(
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        claims: Sequence[Claim],
+        table: str,
+        *,
+        sample: str,
+        reduced: str,
+        notes: str = "",
+    ) -> None:
+        """results.json and results.md; `sample` says what ± is over, `reduced` what the paper had more of."""
+        assert is_dataclass(self.args)
+        hidden = ("out", "logs", "workers")
+        content = {
+            "name": self.name, "command": tracking.command(), "versions": tracking.versions(),
+            "seconds": round(time.perf_counter() - self.started, 1),
+            "row_seconds": round(sum(row.get("seconds", 0.0) for row in rows), 1),
+            "settings": {k: v for k, v in asdict(self.args).items() if k not in hidden},
+            "sample": sample, "reduced": reduced, "agents": self.agents,
+            "claims": [asdict(c) for c in claims], "figures": self.figures, "rows": list(rows),
+        }  # fmt: skip
+        write_text(self.out / "results.json", json.dumps(content, indent=1, default=str) + "\n")
+        lines = [f"# {self.name}\n", f"`{tracking.command()}`\n", f"{sample} {reduced}\n"]
+        lines += [table, claims_table(claims)]
+        lines += [f"![{caption}]({file})\n\n*{caption}*\n" for file, caption in self.figures.items()]
+        if notes:
+            lines.append(notes)
+        write_text(self.out / "results.md", "\n".join(lines).rstrip() + "\n")
+        print(f"{self.name}: {content['seconds']} s, written to {self.out}", flush=True)
+
+
+def claims_table(claims: Sequence[Claim] | Sequence[Mapping[str, str]]) -> str:
+    """One line per claim."""
+    if not claims:
+        return ""
+    lines = ["| claim | paper | ours | verdict | why |", "|---|---|---|---|---|"]
+    for claim in claims:
+        c = claim if isinstance(claim, Mapping) else asdict(claim)
+        lines.append(f"| {c['claim']} | {c['paper']} | {c['ours']} | **{c['verdict']}** | {c['reason']} |")
+    return "\n".join(lines) + "\n"
+
+
+def table(
+    rows: Sequence[Row], metrics: Sequence[str], paper: Mapping[str, Mapping[str, float]] | None = None
+) -> str:
+    """One line per agent: mean ± standard deviation over instances, the paper's figure in brackets."""
+    names = [m.replace("_", " ") for m in (*metrics, "seconds")]
+    lines = [f"| agent | n | {' | '.join(names)} |", "|---" * (len(names) + 2) + "|"]
+    for agent, own in tracking.by_agent(rows).items():
+        cells = []
+        for metric in (*metrics, "seconds"):
+            said = (paper or {}).get(agent, {}).get(metric)
+            text = tracking.cell(*tracking.mean_std(own, metric))
+            cells.append(text if said is None else f"{text} [{said:g}]")
+        lines.append(f"| {agent} | {len(own)} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def panels(
+    rows: Sequence[Row],
+    metrics: Sequence[str],
+    title: str,
+    *,
+    first: str | None = None,
+    marks: Mapping[str, float] | None = None,
+    logarithmic: Sequence[str] = (),
+) -> Figure:
+    """A panel per metric, a line per agent: every instance a dot, the mean with its 95 % interval.
+
+    The agent `first` stands out; `marks` draws vertical lines, such as a required rate.
+    """
+    agents = list(tracking.by_agent(rows))
+    fig, axes = plots.figure(
+        3.1 * len(metrics) + 1.2, 1.1 + 0.42 * len(agents), ncols=len(metrics), sharey=True, squeeze=False
+    )
+    for ax, metric in zip(axes[0], metrics, strict=True):
+        for y, agent in enumerate(agents):
+            values = np.array(list(by_instance(rows, agent, metric).values()))
+            colour = plots.MISSED if agent == first else plots.MET
+            ax.scatter(values, np.full(len(values), y), s=9, color=colour, alpha=0.3, linewidths=0)
+            if interval := bootstrap(values):
+                ax.plot([interval.low, interval.high], [y, y], color=colour, lw=2.5, solid_capstyle="butt")
+            ax.plot(values.mean(), y, "D" if agent == first else "o", color=colour, ms=7, mec="white")
+        if metric in (marks or {}):
+            ax.axvline((marks or {})[metric], color="black", lw=0.9, ls="--")
+        if metric in logarithmic:
+            ax.set_xscale("symlog", linthresh=_smallest(rows, metric))
+        ax.set_xlabel(LABELS[metric])
+        ax.grid(alpha=0.3)
+    axes[0, 0].set_yticks(range(len(agents)), agents)
+    axes[0, 0].invert_yaxis()
+    fig.suptitle(title, fontsize=11)
+    return fig
+
+
+def _smallest(rows: Sequence[Row], metric: str) -> float:
+    positive = [row["metrics"][metric] for row in rows if row["metrics"][metric] > 0]
+    return max(min(positive, default=1.0), 1e-9)
