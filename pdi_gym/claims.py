@@ -84,14 +84,18 @@ def beats(
     paper: tuple[float, float] | None = None,
     unit: str = "networks",
     note: str = "",
+    direction: int | None = None,
 ) -> Claim:
-    """`own` is better than `other` in a metric; `paper` has both of the paper's figures."""
+    """`own` is better than `other` in a metric; `paper` has both of the paper's figures.
+
+    `direction` is +1 where larger is better and −1 where smaller is; the metric's own when left out.
+    """
     rows = list(rows)
     values = {name: by_instance(rows, name, metric) for name in (own, other)}
     said = "no figure given" if paper is None else f"{paper[0]:g} against {paper[1]:g}"
     if missing := [name for name, v in values.items() if not v]:
         return Claim(claim, said, "not measured", UNKNOWN, f"{' and '.join(missing)} was not run")
-    direction = DIRECTIONS[metric]
+    direction = DIRECTIONS[metric] if direction is None else direction
     needed = 0.0 if paper is None else max(direction * (paper[0] - paper[1]) / 2, 0.0)
     pair = paired(values[own], values[other], direction)
     verdict = judge(oriented(pair.interval, direction), needed)

@@ -32,6 +32,13 @@ LABELS = {
     "objective": "objective (minimised)", "modes": "modes visited", "seconds": "seconds",
 }  # fmt: skip
 """Axis labels of the metrics, with units where they have one."""
+FAST_WIRELESS = (
+    "Preset fast (T = 100, Monte-Carlo score with 2 candidates) instead of T = 500 and a trained network."
+)
+FAST_PORTFOLIO = (
+    "Preset fast (T = 200, Monte-Carlo score with 4 candidates) instead of T = 500 and a trained network, "
+    "and fewer than 1024 portfolios."
+)
 WIRELESS = ("mean_rate", "p5_rate", "p1_rate", "mean_violation", "sum_violation", "feasible")
 PORTFOLIO = ("mean_return", "feasible", "mean_violation", "n_eff", "top1_entropy", "top1_count")
 
@@ -48,6 +55,13 @@ class Common:
     """Folder of the results; runs/results/NAME when left out."""
     logs: Path | None = None
     """Folder of finished rows, from which a killed run goes on; shared by the scripts of one problem."""
+
+
+def sample_of(args: Any) -> str:
+    """Over what the ± of a table is, from the settings of its script."""
+    if hasattr(args, "networks"):
+        return f"{args.networks} test networks, {args.n} decisions per policy, seed {args.seed}."
+    return f"{args.instances} test instances, {args.n} portfolios per policy, seed {args.seed}."
 
 
 def available(*names: str) -> list[str]:
@@ -98,6 +112,13 @@ class Run:
                 on_row=advance, **budget,
             )  # fmt: skip
 
+    def command(self) -> str:
+        """The command line of this experiment alone, even when it was run with others."""
+        words = tracking.command().split()
+        if words[:2] != ["pdi-gym", "reproduce"]:
+            return tracking.command()
+        return " ".join(["pdi-gym", "reproduce", self.name, *(w for w in words if w == "--quick")])
+
     def policy(self, row: Row, folder: str = "") -> tuple[TimeSharingPolicy, np.ndarray]:
         """The policy behind a row of `compare` and its average residuals (m,)."""
         return load_policy(tracking.policy_path(self.logs / folder, row))
@@ -122,7 +143,7 @@ class Run:
         assert is_dataclass(self.args)
         hidden = ("out", "logs", "workers")
         content = {
-            "name": self.name, "command": tracking.command(), "versions": tracking.versions(),
+            "name": self.name, "command": self.command(), "versions": tracking.versions(),
             "seconds": round(time.perf_counter() - self.started, 1),
             "row_seconds": round(sum(row.get("seconds", 0.0) for row in rows), 1),
             "settings": {k: v for k, v in asdict(self.args).items() if k not in hidden},
@@ -130,7 +151,7 @@ class Run:
             "claims": [asdict(c) for c in claims], "figures": self.figures, "rows": list(rows),
         }  # fmt: skip
         write_text(self.out / "results.json", json.dumps(content, indent=1, default=str) + "\n")
-        lines = [f"# {self.name}\n", f"`{tracking.command()}`\n", f"{sample} {reduced}\n"]
+        lines = [f"# {self.name}\n", f"`{self.command()}`\n", f"{sample} {reduced}\n"]
         lines += [table, claims_table(claims)]
         lines += [f"![{caption}]({file})\n\n*{caption}*\n" for file, caption in self.figures.items()]
         if notes:

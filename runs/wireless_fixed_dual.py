@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import tyro
 
 from pdi_gym.claims import beats
-from pdi_gym.experiment import WIRELESS, Common, Run, panels, table
+from pdi_gym.experiment import FAST_WIRELESS, WIRELESS, Common, Run, panels, sample_of, table
 
 NAME = "wireless-fixed-dual"
 QUICK = {"networks": 3, "n": 40, "trials": 10}
@@ -49,9 +49,8 @@ def main(args: Args) -> None:
     )  # fmt: skip
     run.write(
         rows, claims, table(rows, WIRELESS),
-        sample=f"{args.networks} test networks, {args.n} decisions per policy, seed {args.seed}.",
-        reduced="Preset fast (T = 100, 2 candidates) instead of T = 500 and the trained score network; λ is "
-        "really frozen and the samples drawn afresh.",
+        sample=sample_of(args),
+        reduced=f"{FAST_WIRELESS} λ is really frozen and the samples drawn afresh.",
     )  # fmt: skip
 
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import tyro
 
 from pdi_gym.agents import make_agent
-from pdi_gym.claims import beats
-from pdi_gym.experiment import WIRELESS, Common, Run, panels, table
+from pdi_gym.claims import Claim, beats
+from pdi_gym.evaluation import Row
+from pdi_gym.experiment import WIRELESS, Common, Run, panels, sample_of, table
 from pdi_gym.schedules import SCHEDULES
 
 NAME = "wireless-schedules"
@@ -32,6 +33,17 @@ class Args(Common):
     """Horizons played per policy."""
 
 
+def about_schedules(rows: list[Row], unit: str) -> list[Claim]:
+    """Cosine and linear against both SNR schedules."""
+    words = {"feasible": "is more feasible", "mean_violation": "violates less"}
+    return [
+        beats(rows, good, bad, metric, f"{good} {says} than {bad}", unit=unit)
+        for bad in ("linear-snr", "polynomial-snr")
+        for good in ("cosine", "linear")
+        for metric, says in words.items()
+    ]
+
+
 def main(args: Args) -> None:
     run = Run(NAME, args)
     agents = {
@@ -41,12 +53,7 @@ def main(args: Args) -> None:
     rows = run.compare(
         agents, "WirelessPower-v0", args.networks, n=args.n, trials=args.trials, env_kwargs={"split": "test"}
     )
-    claims = [
-        beats(rows, good, bad, metric, f"{good} {words} than {bad}")
-        for bad in ("linear-snr", "polynomial-snr")
-        for good in ("cosine", "linear")
-        for metric, words in (("feasible", "is more feasible"), ("mean_violation", "violates less"))
-    ]
+    claims = about_schedules(rows, "networks")
     metrics = ("mean_rate", "p5_rate", "mean_violation", "feasible")
     run.figure(
         "schedules",
@@ -56,9 +63,9 @@ def main(args: Args) -> None:
     )
     run.write(
         rows, claims, table(rows, WIRELESS),
-        sample=f"{args.networks} test networks, {args.n} decisions per policy, {args.T} steps, seed {args.seed}.",
+        sample=sample_of(args),
         reduced="Monte-Carlo score with 2 candidates instead of the trained network, which the paper did not "
-        "retrain per schedule; 16 networks instead of 64.",
+        f"retrain per schedule; {args.networks} of its 64 networks.",
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from pdi_gym import plots
 from pdi_gym.agents import make_agent
 from pdi_gym.claims import beats
 from pdi_gym.evaluation import Row, make_env
-from pdi_gym.experiment import WIRELESS, Common, Run, table
+from pdi_gym.experiment import FAST_WIRELESS, WIRELESS, Common, Run, sample_of, table
 
 NAME = "wireless-temperature"
 QUICK = {"networks": 3, "n": 40, "trials": 10}
@@ -84,9 +84,8 @@ def main(args: Args) -> None:
     )  # fmt: skip
     run.write(
         rows, claims, table(rows, WIRELESS),
-        sample=f"{args.networks} test networks, {args.n} decisions per policy, seed {args.seed}.",
-        reduced="Preset fast (T = 100, Monte-Carlo score with 2 candidates) instead of trained networks; the "
-        "paper shows two networks and does not print its temperatures.",
+        sample=sample_of(args),
+        reduced=f"{FAST_WIRELESS} The paper shows two networks and does not print its temperatures.",
     )  # fmt: skip
 
 
