@@ -39,6 +39,8 @@ class Agent(ABC):
     name: ClassVar[str]
     summary: ClassVar[str]
     options_type: ClassVar[type[Any]] = NoOptions
+    needs_training: ClassVar[bool] = False
+    """Whether it must learn, or load weights, before it can sample."""
 
     def __init__(self, preset: str = "fast", **options: Any):
         check_choice("preset", preset, presets.PRESETS)
@@ -57,6 +59,17 @@ class Agent(ABC):
     def missing(cls) -> str | None:
         """The command that installs what this agent needs and is not there, or None."""
         return None
+
+    @classmethod
+    def shipped(cls, problem: Problem) -> bool:
+        """Whether weights for that problem come with the package."""
+        return False
+
+    @classmethod
+    def ready(cls, problem: Problem) -> bool:
+        """Whether it answers that problem as installed: nothing to install, nothing to train."""
+        usable = cls.applies(problem) and cls.missing() is None
+        return usable and (not cls.needs_training or cls.shipped(problem))
 
     @abstractmethod
     def _sample(

@@ -3,45 +3,43 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from pdi_gym import bench, rendering, tracking
+from pdi_gym import bench, printing, rendering
 from pdi_gym.agents import AGENTS, list_agents
-from pdi_gym.envs import ENV_IDS
 from pdi_gym.evaluation import Row, compare, make_env, named_agent
-from pdi_gym.files import write_text
+from pdi_gym.files import writable_folder, write_text
+from pdi_gym.train_command import Train
 from pdi_gym.validation import check_choice
 
 
 @dataclass
 class List:
-    """Show the environments and the agents."""
+    """Show the environments and the agents: what they apply to, which need training."""
+
+    json: Path | None = None
+    """Also write both lists to this file."""
+    quiet: bool = False
+    """Print no tables."""
 
     def run(self, console: Console) -> None:
-        table = Table("agent", "what it is", "applies to", title="Agents")
-        problems = {env_id: make_env(env_id, {}).problem for env_id in ENV_IDS}
-        for name, agent in AGENTS.items():
-            fits = [env_id for env_id, problem in problems.items() if agent.applies(problem)]
-            needs = agent.missing()
-            summary = f"{agent.summary} (first: {needs})" if needs else agent.summary
-            table.add_row(name, summary, "all" if len(fits) == len(ENV_IDS) else "\n".join(fits))
-        ids = Table("id", "decisions", "constraints", "instances", title="Environments")
-        for env_id in ENV_IDS:
-            env = make_env(env_id, {})
-            ids.add_row(
-                env_id, str(env.problem.latent_dim), str(env.problem.n_constraints), str(env.n_instances)
-            )
-        console.print(ids)
-        console.print(table)
+        check_json(self.json)
+        content = printing.catalogue()
+        if self.json is not None:
+            write_text(self.json, json.dumps(content, indent=1))
+        if not self.quiet:
+            console.print(*printing.catalogue_tables(content))
 
 
 @dataclass
@@ -51,7 +49,7 @@ class Compare:
     env: tyro.conf.Positional[str]
     """Environment id, for example WirelessPower-v0."""
     agents: tuple[str, ...] = ()
-    """Agents by name, or name@preset; all that apply and are installed when left out."""
+    """Agents by name, or name@preset; all that apply, are installed and need no training when left out."""
     instances: int | None = None
     """How many instances of the split; 4 when left out, or all if there are fewer."""
     horizon: int = 500
@@ -74,14 +72,37 @@ class Compare:
     """Print no progress and no table."""
 
     def run(self, console: Console) -> None:
-        from pdi_gym import report  # draws: Matplotlib takes a while to load
-
         env = make_env(self.env, {})
-        names = self.agents or tuple(a for a in list_agents(env.problem) if not AGENTS[a].missing())
+        names = self.agents or tuple(a for a in list_agents(env.problem) if AGENTS[a].ready(env.problem))
         instances = min(4, env.n_instances) if self.instances is None else self.instances
         if self.baseline is not None:
             check_choice("baseline", self.baseline, names)
+        check_json(self.json)
         out = self.out or Path("runs/logs") / f"{self.env}-seed{self.seed}"
+        settings = {
+            "env": self.env, "instances": instances, "horizon": self.horizon, "trials": self.trials,
+            "n": self.n, "seed": self.seed,
+        }  # fmt: skip
+        with resumable(out):
+            rows = self._rows(console, names, instances, out)
+            from pdi_gym.outputs import write_outputs  # draws: Matplotlib takes a while to load
+
+            page = write_outputs(out, rows, settings, env.make_problem(0), self.baseline, self.workers)
+        if self.json is not None:
+            write_text(self.json, json.dumps(rows, indent=1))
+        if not self.quiet:
+            title = f"{self.env}, {instances} instance{'s' * (instances > 1)}"
+            # Rich would cut figures to fit the window: let a line run over its edge instead.
+            wide = Console(width=max(console.width, 200))
+            wide.print(printing.comparison_table(rows, title, console.width))
+            console.print(
+                f"Report: {page}\nFigures, table and rows: {out}\n"
+                f"TensorBoard: tensorboard --logdir {shlex.quote(str(out / 'tensorboard'))}\n"
+                "  and then http://localhost:6006/#custom_scalars",
+                soft_wrap=True,
+            )
+
+    def _rows(self, console: Console, names: tuple[str, ...], instances: int, out: Path) -> list[Row]:
         progress = Progress(
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
             console=console, disable=self.quiet,
@@ -92,55 +113,30 @@ class Compare:
             def advance(row: Row) -> None:
                 progress.update(bar, advance=1, description=f"{self.env}: {row['agent']}")
 
-            try:
-                rows = compare(
-                    names, self.env, instances, self.horizon, self.trials, self.seed, self.workers,
-                    out, n=self.n, on_row=advance,
-                )  # fmt: skip
-            except KeyboardInterrupt:
-                raise KeyboardInterrupt(
-                    f"finished rows are in {out}; the same command goes on there"
-                ) from None
-        settings = {
-            "env": self.env, "instances": instances, "horizon": self.horizon, "trials": self.trials,
-            "n": self.n, "seed": self.seed,
-        }  # fmt: skip
-        tracking.write_results(out, rows, settings)
-        tracking.write_tensorboard(out, rows)
-        tracking.write_figures(out, rows)
-        page = report.write_report(out, rows, settings, env.make_problem(0), self.baseline)
-        if self.json is not None:
-            write_text(self.json, json.dumps(rows, indent=1))
-        if not self.quiet:
-            title = f"{self.env}, {instances} instance{'s' * (instances > 1)}"
-            # Rich would cut figures to fit the window: let a line run over its edge instead.
-            wide = Console(width=max(console.width, 200))
-            wide.print(comparison_table(rows, title, console.width))
-            console.print(
-                f"Report: {page}\nFigures, table and rows: {out}\n"
-                f"TensorBoard: tensorboard --logdir {out}/tensorboard",
-                soft_wrap=True,
-            )
+            return compare(
+                names, self.env, instances, self.horizon, self.trials, self.seed, self.workers,
+                out, n=self.n, on_row=advance,
+            )  # fmt: skip
 
 
-def comparison_table(rows: list[Row], title: str, width: int) -> Table:
-    """One line per agent: mean ± standard deviation over instances, or means alone in a narrow window."""
-    names = tracking.columns(rows)
-    narrow = width < 20 + 16 * len(names)
-    table = Table(
-        title=title,
-        caption=f"mean {'' if narrow else '± standard deviation '}over instances",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-    )
-    table.add_column("agent")
-    for name in names:
-        table.add_column(name.replace("_", "\n"), justify="right", vertical="bottom")
-    for agent, own in tracking.by_agent(rows).items():
-        figures = [tracking.mean_std(own, c) for c in names]
-        cells = [f"{mean:.3g}" if narrow else tracking.cell(mean, std) for mean, std in figures]
-        table.add_row(agent, *cells)
-    return table
+@contextmanager
+def resumable(out: Path) -> Iterator[None]:
+    """Say, when stopped or failing, that nothing finished is lost."""
+    advice = f"Finished rows are in {out}: the same command goes on from there."
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(advice) from None
+    except (OSError, RuntimeError) as error:
+        raise RuntimeError(f"{error}\n{advice}") from error
+
+
+def check_json(path: Path | None) -> None:
+    """Refuse, before any work, a file that could not be written after it."""
+    if path is not None:
+        writable_folder("json", path.parent)
+        if path.is_dir():
+            raise ValueError(f"json must be a file, got the folder {str(path)!r}")
 
 
 @dataclass
@@ -193,10 +189,13 @@ class Render:
     """Seed of the agent and of the slots."""
     out: Path = Path("horizon.png")
     """File to write, .png or .gif."""
+    quiet: bool = False
+    """Do not say what was written."""
 
     def run(self, console: Console) -> None:
         rendering.render(self.env, named_agent(self.agent), self.slots, self.out, self.instance, self.seed)
-        console.print(f"Written: {self.out}")
+        if not self.quiet:
+            console.print(f"Written: {self.out}", soft_wrap=True)
 
 
 @dataclass
@@ -205,18 +204,30 @@ class Bench:
 
     names: tuple[str, ...] = field(default_factory=tuple)
     """Which benchmarks; all when left out."""
+    json: Path | None = None
+    """Also write the results to this file."""
+    quiet: bool = False
+    """Print nothing."""
 
     def run(self, console: Console) -> None:
+        check_json(self.json)
         table = Table("benchmark", "this", "against", "ratio", "target", title="Ratios within this run")
+        results = []
         for result in bench.run(self.names):
+            results.append(asdict(result) | {"ratio": result.ratio})
             table.add_row(*result.cells())
-            console.print(f"{result.name}: {result.ratio:.2f} (target {result.target})")
-        console.print(table)
+            if not self.quiet:
+                console.print(f"{result.name}: {result.ratio:.2f} (target {result.target})")
+        if self.json is not None:
+            write_text(self.json, json.dumps(results, indent=1))
+        if not self.quiet:
+            console.print(table)
 
 
 Command = (
     Annotated[List, tyro.conf.subcommand("list")]
     | Annotated[Compare, tyro.conf.subcommand("compare")]
+    | Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
     | Annotated[Render, tyro.conf.subcommand("render")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
@@ -231,12 +242,11 @@ def main(args: list[str] | None = None) -> None:
     try:
         chosen.run(console)
     except (ValueError, TypeError) as error:
-        errors.print(f"pdi-gym: {error}", style="red", markup=False, highlight=False)
+        errors.print(f"pdi-gym: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         sys.exit(2)
-    except OSError as error:
-        errors.print(f"pdi-gym: {error}", style="red", markup=False, highlight=False)
-        errors.print("Rows finished before this are on disk; the same command goes on there.", markup=False)
+    except (OSError, RuntimeError) as error:
+        errors.print(f"pdi-gym: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         sys.exit(1)
     except KeyboardInterrupt as stop:
-        errors.print(f"\nInterrupted. {stop}", markup=False)
+        errors.print(f"\nInterrupted. {stop}", markup=False, soft_wrap=True)
         sys.exit(1)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import time
+import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import gymnasium as gym
 import joblib
@@ -19,11 +20,12 @@ from torch import Tensor
 from pdi_gym import seeding
 from pdi_gym._version import __version__
 from pdi_gym.agents import Agent, make_agent
-from pdi_gym.files import whole_file, write_text
+from pdi_gym.files import remove_leftovers, whole_file, writable_folder, write_text
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
 from pdi_gym.validation import check_int, suggest
 
+T = TypeVar("T")
 Row = dict[str, Any]
 """{"agent", "instance", "metrics", "seconds"}"""
 
@@ -144,6 +146,8 @@ def compare(
     """
     check_int("horizon", horizon, 1), check_int("trials", trials, 1), check_int("workers", workers, 1)
     seeding.rng(seed, seeding.POLICY)
+    if n is not None:
+        check_int("n", n, 1)
     labelled = _labelled(agents)
     kwargs = dict(env_kwargs or {})
     env: Any = make_env(env_id, kwargs)
@@ -155,26 +159,31 @@ def compare(
             raise ValueError(f"{label} does not apply to {env_id}: see list_agents(problem)")
         if command := type(agent).missing():
             raise ValueError(f"{label} needs a package that is not installed: {command}")
-    folder = None if out is None else _writable(Path(out))
+    folder = None if out is None else writable_folder("out", Path(out))
+    if folder is not None:
+        remove_leftovers(folder)
     tasks = [
         Task(label, agent, i, env_id, kwargs, n, horizon, trials, seed)
         for i in range(instances)
         for label, agent in labelled.items()
     ]
     rows: dict[tuple[str, int], Row] = {}
-    for row in _results(tasks, workers, folder):
+    for row in in_processes(workers, [(run, (task, folder)) for task in tasks]):
         rows[row["agent"], row["instance"]] = row
         if on_row is not None:
             on_row(row)
     return [rows[label, i] for label in labelled for i in range(instances)]
 
 
-def _results(tasks: list[Task], workers: int, folder: Path | None) -> Iterator[Row]:
+def in_processes(workers: int, calls: Sequence[tuple[Callable[..., T], tuple[Any, ...]]]) -> Iterator[T]:
+    """Results of function calls as they come, from that many processes of one thread each."""
     if workers == 1:
-        yield from (run(task, folder) for task in tasks)
+        yield from (function(*arguments) for function, arguments in calls)
         return
-    pool = joblib.Parallel(n_jobs=workers, return_as="generator_unordered", max_nbytes=None)
-    yield from pool(joblib.delayed(run)(task, folder) for task in tasks)
+    # One call at a time: joblib would follow a quick agent with a batch of slow ones.
+    with joblib.parallel_config("loky", n_jobs=workers, inner_max_num_threads=1):
+        pool = joblib.Parallel(return_as="generator_unordered", batch_size=1, max_nbytes=None)
+        yield from pool(joblib.delayed(function)(*arguments) for function, arguments in calls)
 
 
 def run(task: Task, folder: Path | None = None) -> Row:
@@ -183,12 +192,9 @@ def run(task: Task, folder: Path | None = None) -> Row:
     problem: Problem = env.make_problem(task.instance)
     settings = json.loads(json.dumps(task.settings(problem), default=str))
     path = None if folder is None else folder / "rows" / f"{slug(task.label)}-{task.instance}.json"
-    if path is not None and path.exists():
-        stored = json.loads(path.read_text())
-        if stored["settings"] == settings:
-            row: Row = stored["row"]
-            return row
-    with one_thread():
+    if path is not None and (stored := _stored_row(path, settings)) is not None:
+        return stored
+    with one_thread(), _named_failure(task):
         start = time.perf_counter()
         policy = task.agent.sample(problem, task.n, task.seed)
         seconds = time.perf_counter() - start
@@ -196,9 +202,37 @@ def run(task: Task, folder: Path | None = None) -> Row:
         metrics = summarise(policy, problem, objective, residuals)
     row = {"agent": task.label, "instance": task.instance, "metrics": metrics, "seconds": seconds}
     if path is not None:
-        _store_policy(path.parents[1] / "policies" / f"{path.stem}.npz", policy, residuals)
+        path.unlink(missing_ok=True)  # of other settings: it must not outlive its policy
+        _store_policy(_policy_of(path), policy, residuals)
         write_text(path, json.dumps({"row": row, "settings": settings}, indent=1))
     return row
+
+
+@contextmanager
+def _named_failure(task: Task) -> Iterator[None]:
+    """Say which agent failed where: in a pool the traceback alone does not."""
+    try:
+        yield
+    except Exception as error:
+        where = f"{task.label} on instance {task.instance} of {task.env_id}"
+        raise RuntimeError(f"{where}: {type(error).__name__}: {error}") from error
+
+
+def _stored_row(path: Path, settings: dict[str, Any]) -> Row | None:
+    """The row kept there if its settings are these, it is readable and so is its policy."""
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        if stored["settings"] != settings:
+            return None
+        load_policy(_policy_of(path))
+        row: Row = stored["row"]
+    except (FileNotFoundError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return None
+    return row
+
+
+def _policy_of(path: Path) -> Path:
+    return path.parents[1] / "policies" / f"{path.stem}.npz"
 
 
 def make_env(env_id: str, kwargs: dict[str, Any]) -> Any:
@@ -234,6 +268,13 @@ def load_policy(path: str | Path) -> tuple[TimeSharingPolicy, np.ndarray]:
     return policy, stored["residuals"]
 
 
+def stored_settings(folder: Path, row: Row) -> dict[str, Any]:
+    """All that decided a row stored by `compare`: version, instance, agent, preset, options, …"""
+    path = folder / "rows" / f"{slug(row['agent'])}-{row['instance']}.json"
+    settings: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["settings"]
+    return settings
+
+
 def _store_policy(path: Path, policy: TimeSharingPolicy, residuals: Tensor) -> None:
     arrays = {"actions": policy.actions, "weights": policy.weights, "residuals": residuals.mean(0).numpy()}
     for name in ("duals", "mean_duals"):
@@ -245,33 +286,24 @@ def _store_policy(path: Path, policy: TimeSharingPolicy, residuals: Tensor) -> N
 
 
 def _labelled(agents: Sequence[str | Agent] | Mapping[str, str | Agent]) -> dict[str, Agent]:
-    if not isinstance(agents, Mapping):
-        if isinstance(agents, str):
-            raise ValueError(f"agents must be a list of names, got the string {agents!r}")
-        named = [(a if isinstance(a, str) else a.name, a) for a in agents]
-        if len({label for label, _ in named}) < len(named):
-            raise ValueError("agents must differ by name: give a mapping from labels of your own")
-        agents = dict(named)
-    if not agents:
+    if isinstance(agents, str):
+        raise ValueError(f"agents must be a list of names, got the string {agents!r}")
+    named = agents.items() if isinstance(agents, Mapping) else [_label(a) for a in agents]
+    if not named:
         raise ValueError("agents must name at least one agent")
-    return {label: named_agent(a) if isinstance(a, str) else a for label, a in agents.items()}
+    if len({slug(label) for label, _ in named}) < len(named):
+        raise ValueError("agents must differ by name: give a mapping from labels of your own")
+    return {label: named_agent(a) if isinstance(a, str) else a for label, a in named}
+
+
+def _label(agent: str | Agent) -> tuple[str, str | Agent]:
+    return (agent if isinstance(agent, str) else agent.name), agent
 
 
 def named_agent(name: str) -> Agent:
     """`pdi-mc`, or `pdi-mc@paper` for another preset."""
     agent, _, preset = name.partition("@")
     return make_agent(agent, preset or "fast")
-
-
-def _writable(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".probe"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise ValueError(f"out must be a folder that can be written, got {str(folder)!r}: {error}") from None
-    return folder
 
 
 def slug(label: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,11 +16,51 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A temporary name that becomes `path` when all went well: no reader ever meets half a file."""
+    """A temporary name that becomes `path` when all went well: no reader ever meets half a file.
+
+    The name is the process's own: a worker that outlived its killed parent cannot take it away.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def writable_folder(name: str, folder: Path) -> Path:
+    """The folder, made where it is missing; a ValueError that names the argument where that fails."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".probe.{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ValueError(
+            f"{name} must be somewhere that can be written, got {str(folder)!r}: {error}"
+        ) from None
+    return folder
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """A temporary folder that takes the place of `path` when all went well."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        shutil.rmtree(path, ignore_errors=True)
+        temporary.replace(path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Take away what a killed process left unfinished in a folder and those right below it."""
+    for temporary in [*folder.glob("*.tmp"), *folder.glob("*/*.tmp")]:
+        if temporary.is_dir():
+            shutil.rmtree(temporary, ignore_errors=True)
+        else:
+            temporary.unlink(missing_ok=True)

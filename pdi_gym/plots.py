@@ -42,10 +42,14 @@ def residual_bars(residuals: np.ndarray, problem: Problem, title: str) -> Figure
     fig, ax = figure()
     order = np.argsort(residuals)
     values = residuals[order]
-    missed = values > problem.tolerance
-    x = np.arange(len(values))
-    ax.bar(x[~missed], values[~missed], color=MET, label=f"met ({(~missed).sum()})")
-    ax.bar(x[missed], values[missed], color=MISSED, hatch="///", label=f"missed ({missed.sum()})")
+    n_met = int((values <= problem.tolerance).sum())
+    edges = np.arange(len(values) + 1) - 0.5
+    # One outline for all bars: hundreds of patches take a second to draw.
+    ax.stairs(values[:n_met], edges[: n_met + 1], fill=True, color=MET, label=f"met ({n_met})")
+    ax.stairs(
+        values[n_met:], edges[n_met:], fill=True, color=MISSED, hatch="///",
+        label=f"missed ({len(values) - n_met})",
+    )  # fmt: skip
     ax.axhline(problem.tolerance, color="black", lw=0.8)
     ax.set(xlabel="constraint, sorted", ylabel="average residual (≤ 0 is feasible)", title=title)
     ax.legend()

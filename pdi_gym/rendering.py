@@ -10,7 +10,7 @@ import numpy as np
 
 from pdi_gym.agents import Agent
 from pdi_gym.evaluation import make_env
-from pdi_gym.files import whole_file
+from pdi_gym.files import whole_file, writable_folder
 from pdi_gym.validation import check_int
 
 KINDS = (".png", ".gif")
@@ -49,10 +49,7 @@ def check_out(path: Path) -> Path:
     """Refuse, before any work, a file that will not be written."""
     if path.suffix.lower() not in KINDS:
         raise ValueError(f"out must end in {' or '.join(KINDS)}, got {path.name!r}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"out must be in a folder that can be written, got {str(path)!r}: {error}") from None
+    writable_folder("out", path.parent)
     return path
 
 

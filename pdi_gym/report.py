@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import time
 from html import escape
 from pathlib import Path
@@ -13,15 +12,25 @@ from typing import Any
 import numpy as np
 
 from pdi_gym import report_figures as figures
-from pdi_gym.evaluation import Row, load_policy, slug
+from pdi_gym.evaluation import Row, load_policy, stored_settings
 from pdi_gym.files import write_text
 from pdi_gym.problem import Problem
 from pdi_gym.problems.wireless import WirelessPower
 from pdi_gym.report_style import MEANINGS, STYLE
 from pdi_gym.statistics import DIRECTIONS, best, bootstrap, paired, pareto
-from pdi_gym.tracking import by_agent, cell, columns, command, mean_std, policy_path, versions
+from pdi_gym.tracking import (
+    by_agent,
+    cell,
+    columns,
+    command,
+    mean_std,
+    policy_path,
+    running_averages,
+    versions,
+)
 from pdi_gym.validation import check_choice
 
+PAGE = "report.html"
 ENOUGH = 6
 """Instances from which a verdict is given: fewer agree in sign by luck more often than one time in twenty."""
 
@@ -43,7 +52,7 @@ def write_report(
     groups = by_agent(rows)
     baseline = check_choice("baseline", baseline or next(iter(groups)), groups)
     write_text(folder / "results.csv", csv_text(rows))
-    path = folder / "report.html"
+    path = folder / PAGE
     write_text(path, page(folder, groups, settings, problem, baseline))
     return path
 
@@ -233,7 +242,8 @@ def _figures(folder: Path, groups: Groups, settings: dict[str, Any], problem: Pr
             pictures.append(figures.rate_curves(residuals, wireless, first))
         else:
             pictures.append(figures.residual_curves(residuals, problem, first))
-        curves = figures.running_violation(policies, problem, settings["horizon"], settings["seed"])
+        running = running_averages(policies, problem, settings["horizon"], settings["seed"])
+        curves = {agent: r.violation for agent, r in running.items()}
         pictures.append(figures.violation_over_slots(curves, first))
         if traces:
             pictures.append(figures.dual_paths(traces, first))
@@ -276,6 +286,5 @@ def _run(folder: Path, groups: Groups, settings: dict[str, Any]) -> str:
 
 
 def _options(folder: Path, row: Row) -> str:
-    stored = json.loads((folder / "rows" / f"{slug(row['agent'])}-{row['instance']}.json").read_text())
-    options = stored["settings"]["options"]
+    options = stored_settings(folder, row)["options"]
     return ", ".join(f"{k}={v}" for k, v in options.items()) or "none"

@@ -11,12 +11,9 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-import torch
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from pdi_gym import seeding
-from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
 from pdi_gym.problems.wireless import WirelessPower
 from pdi_gym.statistics import pareto
@@ -186,30 +183,6 @@ def residual_curves(residuals: Mapping[str, np.ndarray], problem: Problem, insta
         f"Average residuals of the constraints of instance {instance}. Higher at the dashed line is better."
     )
     return Picture(to_svg(fig, alt, "residuals"), alt, caption)
-
-
-@torch.no_grad()
-def running_violation(
-    policies: Mapping[str, TimeSharingPolicy], problem: Problem, horizon: int, seed: int
-) -> dict[str, np.ndarray]:
-    """Mean violation of the running average over one horizon, (horizon,) per agent.
-
-    It is the first of `evaluate`'s trials, so its last value is what that horizon's user has seen.
-    """
-    atoms = [p.schedule(horizon, seeding.rng(seed, seeding.TRIALS, 0)) for p in policies.values()]
-    actions = [torch.as_tensor(p.actions, dtype=torch.float32) for p in policies.values()]
-    total = torch.zeros(len(actions), problem.n_constraints, dtype=torch.float64)
-    curve, slot = np.empty((horizon, len(actions))), 0
-    for chunk in problem.path(horizon, seeding.generator(seed, seeding.SLOTS)):
-        draws = [None] * (horizon - slot) if chunk is None else list(torch.split(chunk, 1))
-        for xi in draws:
-            x = torch.stack([a[k[slot]] for a, k in zip(actions, atoms, strict=True)])
-            total += problem.constraints(x, xi).double()
-            slot += 1
-            curve[slot - 1] = (total / slot).clamp(min=0).mean(-1).numpy()
-        if slot == horizon:
-            break
-    return dict(zip(policies, curve.T, strict=True))
 
 
 def violation_over_slots(curves: Mapping[str, np.ndarray], instance: int) -> Picture:

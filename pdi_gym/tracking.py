@@ -1,4 +1,4 @@
-"""What a comparison leaves behind: tables, TensorBoard events and figures."""
+"""What a comparison leaves behind for people and programs: tables and figures."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ import json
 import math
 import platform
 import shlex
-import shutil
 import sys
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
-from pdi_gym import plots
+from pdi_gym import plots, seeding
 from pdi_gym.evaluation import Row, load_policy, slug
-from pdi_gym.files import write_text
+from pdi_gym.files import whole_file, write_text
+from pdi_gym.policy import TimeSharingPolicy
+from pdi_gym.problem import Problem
 
 _PACKAGES = ("pdi-gym", "torch", "gymnasium", "numpy", "scipy")
 
@@ -85,32 +88,8 @@ def write_results(folder: Path, rows: list[Row], settings: dict[str, Any]) -> No
     write_text(folder / "results.md", head + markdown_table(rows))
 
 
-def write_tensorboard(folder: Path, rows: list[Row]) -> None:
-    """One run per agent: metrics over instances; λ histograms and residuals over denoising steps."""
-    from torch.utils.tensorboard import SummaryWriter
-
-    shutil.rmtree(folder / "tensorboard", ignore_errors=True)  # events only ever append
-    for agent, own in by_agent(rows).items():
-        with SummaryWriter(str(folder / "tensorboard" / agent)) as writer:
-            for row in own:
-                for name, value in row["metrics"].items():
-                    writer.add_scalar(f"metrics/{name}", value, row["instance"])
-                writer.add_scalar("metrics/seconds", row["seconds"], row["instance"])
-                policy, residuals = load_policy(policy_path(folder, row))
-                writer.add_histogram("residuals", residuals, row["instance"])
-                trace = policy.info.get("trace")
-                if trace is None:
-                    continue
-                tag = f"instance {row['instance']}"
-                for step, lam, residual in zip(
-                    trace["step"], trace["duals"], trace["residuals"], strict=True
-                ):
-                    writer.add_histogram(f"duals/{tag}", lam, int(step))
-                    writer.add_scalar(f"denoising/largest residual, {tag}", residual.max(), int(step))
-
-
-def write_figures(folder: Path, rows: list[Row]) -> list[Path]:
-    """PNG figures of a comparison: the trade-off, who is served, and the multipliers' paths."""
+def write_figures(folder: Path, rows: list[Row]) -> dict[str, Path]:
+    """PNG figures of a comparison by name: the trade-off, who is served, and the multipliers' paths."""
     first = min(row["instance"] for row in rows)
     stored = {row["agent"]: load_policy(policy_path(folder, row)) for row in rows if row["instance"] == first}
     traces = {agent: p.info["trace"] for agent, (p, _) in stored.items() if "trace" in p.info}
@@ -124,11 +103,49 @@ def write_figures(folder: Path, rows: list[Row]) -> list[Path]:
     }
     if traces:
         figures["denoising"] = plots.denoising(traces, first)
-    paths = []
+    paths = {name: folder / f"{name}.png" for name in figures}
     for name, fig in figures.items():
-        paths.append(folder / f"{name}.png")
-        fig.savefig(paths[-1], dpi=120)
+        with whole_file(paths[name]) as temporary:
+            fig.savefig(temporary, format="png", dpi=120)
     return paths
+
+
+@dataclass(frozen=True)
+class Running:
+    """What one horizon's averages are after each of its slots, (horizon,) each."""
+
+    objective: np.ndarray
+    violation: np.ndarray
+    feasible: np.ndarray
+
+
+@torch.no_grad()
+def running_averages(
+    policies: Mapping[str, TimeSharingPolicy], problem: Problem, horizon: int, seed: int
+) -> dict[str, Running]:
+    """Averages over the slots so far, per agent.
+
+    It is the first of `evaluate`'s trials, so the last values are what that horizon's user has seen.
+    """
+    atoms = [p.schedule(horizon, seeding.rng(seed, seeding.TRIALS, 0)) for p in policies.values()]
+    actions = [torch.as_tensor(p.actions, dtype=torch.float32) for p in policies.values()]
+    cost = torch.zeros(len(actions), dtype=torch.float64)
+    total = torch.zeros(len(actions), problem.n_constraints, dtype=torch.float64)
+    curves, slot = np.empty((3, len(actions), horizon)), 0
+    for chunk in problem.path(horizon, seeding.generator(seed, seeding.SLOTS)):
+        draws = [None] * (horizon - slot) if chunk is None else torch.split(chunk, 1)
+        for xi in draws:
+            x = torch.stack([a[k[slot]] for a, k in zip(actions, atoms, strict=True)])
+            cost += problem.objective(x, xi).double()
+            total += problem.constraints(x, xi).double()
+            average = total / (slot + 1)
+            curves[0, :, slot] = cost / (slot + 1)
+            curves[1, :, slot] = average.clamp(min=0).mean(-1)
+            curves[2, :, slot] = (average <= problem.tolerance).double().mean(-1)
+            slot += 1
+        if slot == horizon:
+            break
+    return {agent: Running(*curves[:, i]) for i, agent in enumerate(policies)}
 
 
 def policy_path(folder: Path, row: Row) -> Path:

@@ -125,7 +125,7 @@ def test_rows_finished_before_a_failure_stay(tmp_path: Path, monkeypatch: pytest
         ({"instances": 0}, "instances must be a whole number ≥ 1, got 0"),
         ({"instances": 2}, "instances must be ≤ 1 for MixtureOfGaussians2D-v0, got 2"),
         ({"horizon": 0}, "horizon must be a whole number ≥ 1, got 0"),
-        ({"out": "/dev/null/x"}, "out must be a folder that can be written"),
+        ({"out": "/dev/null/x"}, "out must be somewhere that can be written"),
     ],
 )
 def test_bad_input(arguments: dict[str, object], message: str) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path) -> None:
         pytest.skip("needs /dev/full")
     path = tmp_path / "rows.json"
     path.write_text("before")
-    path.with_name("rows.json.tmp").symlink_to("/dev/full")
+    path.with_name(f"rows.json.{os.getpid()}.tmp").symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left"):
         write_text(path, "after")
     assert path.read_text() == "before" and list(tmp_path.iterdir()) == [path]

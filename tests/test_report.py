@@ -15,8 +15,7 @@ from pdi_gym.agents import make_agent
 from pdi_gym.cli import main
 from pdi_gym.evaluation import averages, compare, load_policy, make_env
 from pdi_gym.report import _difference, write_report
-from pdi_gym.report_figures import running_violation
-from pdi_gym.tracking import policy_path
+from pdi_gym.tracking import policy_path, running_averages
 from tests.browser import EXECUTABLE, Browser
 
 TINY = {"n_users": 12}
@@ -176,11 +175,14 @@ def test_csv_keeps_every_digit(wireless: Any) -> None:
 def test_the_curve_over_slots_ends_where_the_evaluator_does(wireless: Any) -> None:
     out, rows, problem = wireless
     policies = {r["agent"]: load_policy(policy_path(out, r))[0] for r in rows if r["instance"] == 0}
-    curves = running_violation(policies, problem, HORIZON, 0)
+    running = running_averages(policies, problem, HORIZON, 0)
     for agent, policy in policies.items():
-        _, residuals = averages(policy, problem, HORIZON, 1, 0)
-        assert curves[agent].shape == (HORIZON,)
-        assert curves[agent][-1] == pytest.approx(float(residuals.clamp(min=0).mean()), abs=1e-6)
+        objective, residuals = averages(policy, problem, HORIZON, 1, 0)
+        end = running[agent]
+        assert end.violation.shape == end.objective.shape == end.feasible.shape == (HORIZON,)
+        assert end.violation[-1] == pytest.approx(float(residuals.clamp(min=0).mean()), abs=1e-6)
+        assert end.objective[-1] == pytest.approx(objective, rel=1e-5)
+        assert end.feasible[-1] == (residuals <= problem.tolerance).double().mean()
 
 
 def test_one_instance_gives_no_interval_and_a_mixture_no_map(tmp_path: Path) -> None:
