@@ -1,8 +1,8 @@
 """Settings of the samplers per kind of problem, found by measurement on validation instances.
 
 `paper` is the paper's setting where it is stated and the release's where it is not; `fast`, the
-default, is the cheapest setting found whose validation metrics equal it. A user's own problem gets
-the defaults of the options' class.
+default, is the cheapest setting found whose validation metrics equal it. Agents that the paper does
+not have take longer under `paper`. A user's own problem gets the defaults of the options' class.
 """
 
 from __future__ import annotations
@@ -119,6 +119,15 @@ _FAST: dict[tuple[type, str], dict[str, Any]] = {
     # Fewer steps with dual_step·T kept, so that multipliers travel as far.
     (DiffusionOptions, "wireless"): {"T": 100, "dual_step": 0.25, "n_candidates": 2, "n_draws": 8},
     (ProjectionOptions, "wireless"): {"projection_steps": 20},
+    # Half a percent less rate for two fifths of the time.
+    (ColumnOptions, "wireless"): {
+        "steps": 500,
+        "n_draws": 2,
+        "pool": 200,
+        "price_steps": 60,
+        "rounds": 3,
+        "draws": 300,
+    },
 }
 """What `fast` changes on top of `paper`."""
 
