@@ -153,6 +153,10 @@ class WirelessPower(Problem):
     def constraints(self, x: Tensor, xi: Tensor | None = None) -> Tensor:
         return self.r_min - self.rates(x, xi)
 
+    def values(self, x: Tensor, xi: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        rates = self.rates(x, xi)
+        return -rates.sum(-1), self.r_min - rates
+
     def slot(self, x: Tensor, xi: Tensor | None) -> tuple[Tensor, Tensor]:
         if xi is None:
             return super().slot(x, xi)
