@@ -47,6 +47,10 @@ class Problem(Protocol):
         """f averaged over the draws in ξ, ≤ 0 is feasible: (..., d) → (..., m)."""
         ...
 
+    def values(self, x: Tensor, xi: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """f0 and f of the same decisions; override it where the two share work."""
+        return self.objective(x, xi), self.constraints(x, xi)
+
     def decode(self, z: Tensor) -> Tensor:
         """Latent → decision in the problem's own units."""
         return z
@@ -197,6 +201,6 @@ def check_problem(problem: Problem) -> None:
 
 
 _MEMBERS = (
-    "bound", "tolerance", "exact", "graph", "objective", "constraints", "decode", "encode", "project", "draw",
-    "path", "slot", "lagrangian_grad", "constraint_names", "constraint_limits", "metrics",
+    "bound", "tolerance", "exact", "graph", "objective", "constraints", "values", "decode", "encode",
+    "project", "draw", "path", "slot", "lagrangian_grad", "constraint_names", "constraint_limits", "metrics",
 )  # fmt: skip

@@ -53,14 +53,14 @@ def reference_solution(
     """The best value known: a long dual method, column generation, and the program over all atoms.
 
     The atoms of `policies` join the pool, so none of them is better but for the noise of draws.
-    `effort` multiplies the preset's steps and rounds of `pdi-cg`; there is no margin. With a
-    `cache` folder, an equal call returns the stored answer.
+    `effort` multiplies the steps and rounds of `pdi-cg` with `preset="paper"`; there is no margin.
+    With a `cache` folder, an equal call returns the stored answer.
     """
     check_int("effort", effort, 1)
     path = None if cache is None else Path(cache) / f"{_key(problem, policies, seed, effort)}.npz"
     if path is not None and path.exists():
         return _read(path)
-    preset = presets.resolve(ColumnOptions, problem, "fast", {})
+    preset = presets.resolve(ColumnOptions, problem, "paper", {})
     options = replace(
         preset,
         margin=0.0,

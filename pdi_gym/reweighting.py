@@ -132,7 +132,8 @@ def pool_values(
     """
     x = torch.as_tensor(actions, dtype=torch.float32)
     if problem.exact or draws == 0:
-        return problem.objective(x).double().numpy(), problem.constraints(x).double().numpy()
+        exact_f0, exact_f = problem.values(x)
+        return exact_f0.double().numpy(), exact_f.double().numpy()
     if generator is None:
         raise ValueError(f"draws = {draws} need a generator of their own: pass one")
     f0 = torch.zeros(len(x), dtype=torch.float64)
@@ -140,6 +141,7 @@ def pool_values(
     for start in range(0, draws, CHUNK):
         size = min(CHUNK, draws - start)
         xi: Tensor | None = problem.draw(size, generator)
-        f0 += problem.objective(x, xi).double() * (size / draws)
-        f += problem.constraints(x, xi).double() * (size / draws)
+        value, residuals = problem.values(x, xi)
+        f0 += value.double() * (size / draws)
+        f += residuals.double() * (size / draws)
     return f0.numpy(), f.numpy()

@@ -40,6 +40,7 @@ def test_any_leading_axes_agree_with_one_by_one(problem: Problem, generator: tor
     x = problem.decode(latents(problem, (2, 3, 4), generator))
     objective, constraints = problem.objective(x, xi), problem.constraints(x, xi)
     assert objective.shape == (2, 3, 4) and constraints.shape == (2, 3, 4, problem.n_constraints)
+    torch.testing.assert_close(problem.values(x, xi), (objective, constraints))
     for index in ((0, 0, 0), (1, 2, 3)):
         torch.testing.assert_close(objective[index], problem.objective(x[index], xi), rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(
