@@ -6,9 +6,16 @@ import gymnasium as gym
 
 from pdi_gym.envs.base import ErgodicEnv
 from pdi_gym.envs.vector import ErgodicVectorEnv
-from pdi_gym.envs.wrappers import RecordConstraintStatistics
+from pdi_gym.envs.wrappers import LagrangianReward, RecordConstraintStatistics
 
-__all__ = ["ENV_IDS", "ErgodicEnv", "ErgodicVectorEnv", "RecordConstraintStatistics", "register"]
+__all__ = [
+    "ENV_IDS",
+    "ErgodicEnv",
+    "ErgodicVectorEnv",
+    "LagrangianReward",
+    "RecordConstraintStatistics",
+    "register",
+]
 
 _CLASSES = {
     "WirelessPower-v0": "pdi_gym.envs.wireless:WirelessPower",

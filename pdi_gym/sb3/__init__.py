@@ -1,0 +1,16 @@
+"""Stable-Baselines3, both ways: its algorithms on our environments, our agents in its tools."""
+
+from pdi_gym.sb3.algorithm import AgentAlgorithm
+from pdi_gym.sb3.graph import GraphExtractor, GraphObservation, GraphPolicy
+from pdi_gym.sb3.lagrangian import LagrangianVecReward
+from pdi_gym.sb3.vec_env import SB3VecEnv, make_sb3_vec
+
+__all__ = [
+    "AgentAlgorithm",
+    "GraphExtractor",
+    "GraphObservation",
+    "GraphPolicy",
+    "LagrangianVecReward",
+    "SB3VecEnv",
+    "make_sb3_vec",
+]
