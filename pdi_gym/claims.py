@@ -94,7 +94,7 @@ def beats(
     values = {name: by_instance(rows, name, metric) for name in (own, other)}
     said = "no figure given" if paper is None else f"{paper[0]:g} against {paper[1]:g}"
     if missing := [name for name, v in values.items() if not v]:
-        return Claim(claim, said, "not measured", UNKNOWN, f"{' and '.join(missing)} was not run")
+        return Claim(claim, said, "not measured", UNKNOWN, f"not run: {', '.join(missing)}")
     direction = DIRECTIONS[metric] if direction is None else direction
     needed = 0.0 if paper is None else max(direction * (paper[0] - paper[1]) / 2, 0.0)
     pair = paired(values[own], values[other], direction)
@@ -125,7 +125,7 @@ def equals(
     rows = list(rows)
     values = {name: by_instance(rows, name, metric) for name in (own, other)}
     if missing := [name for name, v in values.items() if not v]:
-        return Claim(claim, paper, "not measured", UNKNOWN, f"{' and '.join(missing)} was not run")
+        return Claim(claim, paper, "not measured", UNKNOWN, f"not run: {', '.join(missing)}")
     pair = paired(values[own], values[other])
     verdict = judge_equal(pair.interval, margin)
     reason = f"margin ±{margin:g}, {pair.n} {unit}"

@@ -18,6 +18,7 @@ from pdi_gym.claims import Claim, by_instance
 from pdi_gym.evaluation import Row, compare, load_policy, make_env, named_agent
 from pdi_gym.files import whole_file, write_text
 from pdi_gym.policy import TimeSharingPolicy
+from pdi_gym.problem import Problem
 from pdi_gym.statistics import bootstrap
 
 if TYPE_CHECKING:
@@ -64,9 +65,9 @@ def sample_of(args: Any) -> str:
     return f"{args.instances} test instances, {args.n} portfolios per policy, seed {args.seed}."
 
 
-def available(*names: str) -> list[str]:
-    """Those of the agents that are in the registry and have all they need, trained weights included."""
-    return [n for n in names if (a := n.partition("@")[0]) in AGENTS and AGENTS[a].missing() is None]
+def available(problem: Problem, *names: str) -> list[str]:
+    """Those of the agents that have all they need for the problem, trained weights included."""
+    return [name for name in names if AGENTS[name].ready(problem)]
 
 
 class Run:
@@ -219,9 +220,21 @@ def panels(
         ax.set_xlabel(LABELS[metric])
         ax.grid(alpha=0.3)
     axes[0, 0].set_yticks(range(len(agents)), agents)
-    axes[0, 0].invert_yaxis()
+    axes[0, 0].set_ylim(len(agents) - 0.5, -0.5)
     fig.suptitle(title, fontsize=11)
     return fig
+
+
+def band(
+    ax: Any, x: Sequence[float], rows: Sequence[Row], agents: Sequence[str], metric: str, **style: Any
+) -> None:
+    """A line through the means of one agent per x, with the band of their 95 % intervals."""
+    values = [np.array(list(by_instance(rows, agent, metric).values())) for agent in agents]
+    (line,) = ax.plot(x, [v.mean() for v in values], **style)
+    ends = [e for v in values if (e := bootstrap(v)) is not None]
+    if len(ends) == len(values):
+        low, high = [e.low for e in ends], [e.high for e in ends]
+        ax.fill_between(x, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
 
 
 def _smallest(rows: Sequence[Row], metric: str) -> float:

@@ -1,167 +1,139 @@
-"""The paper's wireless table for every agent that needs no training.
+"""The paper's wireless table on the test networks, with full power, random powers and the expert beside it.
 
-python runs/wireless_table.py                        # the committed results: 64 test networks
-python runs/wireless_table.py --instances 4 --rows pdi-mc pdl --out /tmp/table     # a glance
-
-A killed run continues where it stopped: finished rows are kept under `logs`.
+python runs/wireless_table.py                                      # the committed results
+python runs/wireless_table.py --networks 4 --rows pdi-mc pdl --out /tmp/table     # a glance
 """
 
 from __future__ import annotations
 
-import json
-import os
-import platform
-import shlex
-import sys
-import time
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-import gymnasium
-import numpy as np
-import torch
 import tyro
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-import pdi_gym
-from pdi_gym.agents import Agent, make_agent
-from pdi_gym.evaluation import compare, make_env
-from pdi_gym.files import write_text
+from pdi_gym.agents import make_agent
+from pdi_gym.claims import Claim, beats, equals
+from pdi_gym.evaluation import Row, make_env
+from pdi_gym.experiment import Common, Run, available, panels, sample_of, table
 
+NAME = "wireless-table"
+QUICK = {
+    "networks": 2,
+    "costly_networks": 1,
+    "n": 40,
+    "trials": 5,
+    "rows": ("unconstrained", "pdi-mc", "pdl", "dps"),
+}
+LEARNED = ("pdi-net", "pdi-net-warm", "dt", "dt-plus", "st")
 ROWS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    **{name: (name, "fast", {}) for name in LEARNED},
+    "pdi-mc": ("pdi-mc", "fast", {}),
+    "pdi-mc@paper": ("pdi-mc", "paper", {}),
+    "unconstrained": ("unconstrained", "fast", {}),
+    "pdl": ("pdl", "paper", {}),
+    "pdm": ("pdm", "fast", {"n_draws": 4}),
+    "dps": ("dps", "fast", {}),
+    "expert": ("expert", "fast", {}),
     "full-power": ("full-power", "fast", {}),
     "random": ("random", "fast", {}),
-    "unconstrained": ("unconstrained", "fast", {}),
-    "pdi-mc": ("pdi-mc", "fast", {}),
-    "expert": ("expert", "fast", {}),
-    "dps": ("dps", "fast", {}),
-    "pdl": ("pdl", "paper", {}),
-    "pdi-mc@paper": ("pdi-mc", "paper", {}),
-    "pdm": ("pdm", "fast", {"n_draws": 4}),
-    "frozen-last": ("frozen-last", "fast", {}),
-    "frozen-mean": ("frozen-mean", "fast", {}),
 }
 """Label → agent, preset and overrides. A full PDM row (T = 500, up to 100 gradient steps in each)
 would take hours."""
-
-COSTLY = ("pdi-mc@paper", "pdm", "frozen-last", "frozen-mean")
-
+COSTLY = ("pdi-mc@paper", "pdm")
+METRICS = (
+    "mean_rate",
+    "p5_rate",
+    "p1_rate",
+    "mean_violation",
+    "sum_violation",
+    "feasible",
+    "feasible_single",
+)
 PAPER = {
-    "unconstrained": (2.957, 0.239, 0.081, 0.0421, 0.856),
-    "pdi-mc": (2.839, 0.614, 0.355, 0.0085, 0.955),
-    "pdi-mc@paper": (2.839, 0.614, 0.355, 0.0085, 0.955),
-    "pdl": (2.635, 0.641, 0.405, 0.0068, 0.962),
-    "pdm": (2.591, 0.510, 0.165, 0.0180, 0.919),
-    "dps": (2.731, 0.461, 0.184, 0.0198, 0.908),
+    label: dict(zip(METRICS, figures, strict=False))
+    for label, figures in {
+        "unconstrained": (2.957, 0.239, 0.081, 0.0421, 8.43, 0.856),
+        "pdi-net": (2.803, 0.613, 0.424, 0.0062, 1.25, 0.955),
+        "pdi-net-warm": (2.578, 0.670, 0.429, 0.0056, 1.12, 0.967),
+        "pdi-mc": (2.839, 0.614, 0.355, 0.0085, 1.71, 0.955),
+        "pdi-mc@paper": (2.839, 0.614, 0.355, 0.0085, 1.71, 0.955),
+        "pdl": (2.635, 0.641, 0.405, 0.0068, 1.36, 0.962),
+        "pdm": (2.591, 0.510, 0.165, 0.0180, 3.61, 0.919),
+        "dps": (2.731, 0.461, 0.184, 0.0198, 3.96, 0.908),
+        "st": (2.482, 0.825, 0.666, 0.0007, 0.14, 0.993),
+    }.items()
 }
-METRICS = ("mean_rate", "p5_rate", "p1_rate", "mean_violation", "feasible", "feasible_single")
+WORDS = {
+    "mean_rate": "has a higher mean rate than", "p5_rate": "has a higher 5 % rate than",
+    "mean_violation": "violates less than", "feasible": "is more feasible than",
+}  # fmt: skip
 
 
 @dataclass
-class Args:
+class Args(Common):
     rows: tuple[str, ...] = tuple(ROWS)
-    """Rows of the table to compute."""
-    instances: int = 64
+    """Rows of the table to compute; learned ones are left out where no weights are shipped."""
+    networks: int = 64
     """Networks, from the first of the split."""
-    costly_instances: int = 64
-    """Networks of the slow rows pdi-mc@paper, pdm, frozen-last and frozen-mean; at most `instances`."""
+    costly_networks: int = 16
+    """Networks of the slow rows pdi-mc@paper and pdm."""
     split: str = "test"
     """Split of the networks: train, validation or test."""
     n: int = 200
     """Decisions per policy."""
-    horizon: int = 500
-    """Slots per horizon."""
     trials: int = 50
     """Horizons played per policy."""
-    seed: int = 0
-    """Seed of inference and, by independent streams, of evaluation."""
-    workers: int = 2
-    """Processes, each with one thread."""
-    out: Path = Path("runs/results/wireless_table")
-    """Folder of table.md and table.json."""
-    logs: Path = Path("runs/logs/wireless_table")
-    """Folder of the finished rows, for a run that continues."""
+
+
+def ranking(rows: list[Row]) -> list[Claim]:
+    """What the paper reads from its table."""
+
+    def better(own: str, other: str, metric: str) -> Claim:
+        figures = (PAPER[own][metric], PAPER[other][metric])
+        return beats(rows, own, other, metric, f"{own} {WORDS[metric]} {other}", paper=figures)
+
+    claims = []
+    for own in ("pdi-net", "pdi-mc"):
+        claims += [better(own, other, "mean_rate") for other in ("pdl", "pdm", "dps", "st")]
+        for metric in ("p5_rate", "mean_violation", "feasible"):
+            claims += [better(own, other, metric) for other in ("unconstrained", "pdm", "dps")]
+        claims.append(
+            equals(rows, "pdl", own, "feasible", 0.01, f"pdl gains no substantial feasibility over {own}",
+                   paper=f"{PAPER['pdl']['feasible']:g} against {PAPER[own]['feasible']:g}")
+        )  # fmt: skip
+    claims += [better("st", "pdi-net", "feasible"), better("st", "pdi-net", "p5_rate")]
+    claims += [better("pdi-net-warm", "pdi-net", "feasible"), better("pdi-net", "pdi-net-warm", "mean_rate")]
+    return claims
 
 
 def main(args: Args) -> None:
-    unknown = set(args.rows) - set(ROWS)
-    if unknown:
+    if unknown := set(args.rows) - set(ROWS):
         raise SystemExit(f"rows must be among {', '.join(ROWS)}; got {', '.join(sorted(unknown))}")
-    start = time.time()
-    agents = {
-        label: make_agent(a, preset, **o) for label, (a, preset, o) in ROWS.items() if label in args.rows
-    }
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    results: dict[str, list[dict[str, Any]]] = {}
-    with Progress(*columns) as progress:
-        for label, agent in agents.items():
-            instances = min(args.instances, args.costly_instances) if label in COSTLY else args.instances
-            bar = progress.add_task(label, total=instances)
-            results[label] = compare(
-                {label: agent}, "WirelessPower-v0", instances, args.horizon, args.trials, args.seed,
-                args.workers, args.logs, n=args.n, env_kwargs={"split": args.split},
-                on_row=lambda row, bar=bar: progress.advance(bar),
-            )  # fmt: skip
-            write(args, agents, results, time.time() - start)
-
-
-def write(
-    args: Args, agents: dict[str, Agent], results: dict[str, list[dict[str, Any]]], elapsed: float
-) -> None:
-    """table.json with every row and setting, table.md for the eye."""
-    problem = make_env("WirelessPower-v0", {"split": args.split}).make_problem(0)
-    command = shlex.join(["python", "runs/wireless_table.py", *sys.argv[1:]])
-    versions = {
-        "pdi_gym": pdi_gym.__version__, "python": platform.python_version(), "torch": torch.__version__,
-        "numpy": np.__version__, "gymnasium": gymnasium.__version__,
-    }  # fmt: skip
-    summary = {
-        label: {m: _mean_std([r["metrics"][m] for r in rows]) for m in METRICS}
-        | {"seconds": _mean_std([r["seconds"] for r in rows])}
-        for label, rows in results.items()
-    }
-    content = {
-        "command": command, "versions": versions, "cores": os.cpu_count(), "elapsed_seconds": elapsed,
-        "args": {k: str(v) if isinstance(v, Path) else v for k, v in asdict(args).items()},
-        "settings": {label: agents[label].config(problem) for label in results},
-        "summary": summary, "paper": PAPER, "rows": results,
-    }  # fmt: skip
-    write_text(args.out / "table.json", json.dumps(content, indent=1) + "\n")
-    lines = [
-        f"# Wireless power control, {args.split} networks", "",
-        f"Mean ± standard deviation over networks; {args.n} decisions per policy, {args.horizon} slots, "
-        f"{args.trials} trials. In brackets, the paper's figure. *Single* is the feasible fraction of one "
-        "horizon; seconds are those of one inference on one thread of a shared machine.", "",
-        f"`{command}` with {', '.join(f'{k} {v}' for k, v in versions.items())}", "",
-        "| agent | networks | mean rate | 5 % rate | 1 % rate | violation | feasible | single | seconds |",
-        "|---|---|---|---|---|---|---|---|---|",
-        *(_line(label, len(results[label]), summary[label]) for label in results), "",
-        "Settings:", "",
-        *(f"* **{label}**: {_settings(agents[label], problem)}" for label in results),
-    ]  # fmt: skip
-    write_text(args.out / "table.md", "\n".join(lines) + "\n")
-
-
-def _mean_std(values: list[float]) -> tuple[float, float]:
-    return float(np.mean(values)), float(np.std(values))
-
-
-def _line(label: str, networks: int, summary: dict[str, tuple[float, float]]) -> str:
-    cells = []
-    for k, metric in enumerate(METRICS):
-        mean, std = summary[metric]
-        digits = 4 if metric == "mean_violation" else 3
-        paper = f" [{PAPER[label][k]:.{digits}f}]" if label in PAPER and k < len(PAPER[label]) else ""
-        cells.append(f"{mean:.{digits}f} ± {std:.{digits}f}{paper}")
-    return f"| {label} | {networks} | {' | '.join(cells)} | {summary['seconds'][0]:.1f} |"
-
-
-def _settings(agent: Agent, problem: Any) -> str:
-    options = agent.config(problem)["options"]
-    return (
-        ", ".join(f"{k} {v:g}" if isinstance(v, float) else f"{k} {v}" for k, v in options.items()) or "none"
-    )
+    run = Run(NAME, args, "wireless_table")
+    kwargs = {"split": args.split}
+    learned = available(make_env("WirelessPower-v0", kwargs).make_problem(0), *LEARNED)
+    rows: list[Row] = []
+    for label in (r for r in args.rows if r in learned or r not in LEARNED):
+        agent, preset, options = ROWS[label]
+        count = min(args.costly_networks, args.networks) if label in COSTLY else args.networks
+        rows += run.compare(
+            {label: make_agent(agent, preset, **options)}, "WirelessPower-v0", count, n=args.n,
+            trials=args.trials, env_kwargs=kwargs,
+        )  # fmt: skip
+    shown = ("mean_rate", "p5_rate", "p1_rate", "mean_violation", "feasible")
+    run.figure(
+        "table",
+        panels(
+            rows, shown, "Networks of 200 users", first="pdi-mc", marks={"p5_rate": 0.6, "p1_rate": 0.6}
+        ),
+        "Every agent: dots are networks, bars 95 % intervals of the mean, dashed lines the required rate.",
+    )  # fmt: skip
+    run.write(
+        rows, ranking(rows), table(rows, METRICS, PAPER), sample=sample_of(args).replace("test", args.split),
+        reduced=f"Preset fast but where a row says @paper; pdl as published; pdm with 100 steps, at most 20 "
+        f"gradient steps in each and 4 draws; the slow rows {' and '.join(COSTLY)} on {args.costly_networks} "
+        "networks.",
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

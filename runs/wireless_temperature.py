@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import tyro
+from wireless_annealing import rivals
 
 from pdi_gym import plots
 from pdi_gym.agents import make_agent
@@ -33,15 +33,6 @@ class Args(Common):
     """Horizons played per policy."""
 
 
-def strongest_pair(gains: np.ndarray) -> tuple[int, int]:
-    """The two users that hurt each other most: the largest smaller interference-to-signal ratio."""
-    ratio = gains / np.diag(gains)[None]
-    mutual = np.minimum(ratio, ratio.T)
-    np.fill_diagonal(mutual, 0)
-    i, j = np.unravel_index(mutual.argmax(), mutual.shape)
-    return int(i), int(j)
-
-
 def draw(run: Run, rows: list[Row], labels: list[str], networks: int) -> Any:
     """Powers of two users that hurt each other, per network and temperature."""
     env = make_env("WirelessPower-v0", {"split": "test"})
@@ -51,7 +42,7 @@ def draw(run: Run, rows: list[Row], labels: list[str], networks: int) -> Any:
     )  # fmt: skip
     for k in range(networks):
         problem = env.make_problem(k)
-        i, j = strongest_pair(problem.gains.numpy())
+        [(i, j)] = rivals(problem.gains.numpy(), 1)
         for ax, label in zip(axes[k], labels, strict=True):
             row = next(r for r in rows if r["agent"] == label and r["instance"] == k)
             powers = run.policy(row)[0].actions / problem.p_max
