@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from pdi_gym.agents import make_agent
-from pdi_gym.evaluation import one_thread
+from pdi_gym.evaluation import compare, one_thread
 from pdi_gym.problem import AutogradProblem
 from pdi_gym.problems import MixtureOfGaussians, Portfolio, WirelessPower
 from pdi_gym.validation import check_choice
@@ -177,6 +177,19 @@ def portfolio_candidates() -> Result:
     return Result("portfolio-candidates", "fast", few, "T 500, K 512", 250 * seconds(many, 2), "≥ 20")
 
 
+def compare_workers() -> Result:
+    """`compare` of PDI-MC on 16 networks: two workers, their start-up included, against one.
+
+    Only a machine with two idle cores can show it.
+    """
+    times = []
+    for workers in (2, 1):
+        start = time.perf_counter()
+        compare(["pdi-mc"], "WirelessPower-v0", 16, workers=workers, env_kwargs={"split": VALIDATION})
+        times.append(time.perf_counter() - start)
+    return Result("compare-workers", "2 workers", times[0], "1 worker", times[1], "≥ 1.7")
+
+
 BENCHMARKS: dict[str, Callable[[], Result]] = {
     "mixture-gradient": mixture_gradient,
     "wireless-gradient": wireless_gradient,
@@ -188,6 +201,7 @@ BENCHMARKS: dict[str, Callable[[], Result]] = {
     "vector-8-users": vector_small,
     "vector-200-users": vector_large,
     "scalar-step": scalar_step,
+    "compare-workers": compare_workers,
 }
 
 
