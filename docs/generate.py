@@ -56,6 +56,7 @@ API: dict[str, tuple[str, ...]] = {
     "pdi_gym.scores": ("MonteCarloScore", "ExactScore"),
     "pdi_gym.diffusion": ("tweedie",),
     "pdi_gym.statistics": ("bootstrap", "paired", "pareto"),
+    "pdi_gym.outputs": ("write_outputs",),
     "pdi_gym.report": ("write_report",),
     "pdi_gym.rendering": ("play", "save"),
 }
