@@ -107,7 +107,7 @@ def layout(names: list[str]) -> Any:
     return pb.Layout(
         category=[
             category("Comparison over the slots of one horizon", slots),
-            category("Comparison over instances", judged),
+            category("Comparison over instances (set Smoothing to 0)", judged, closed=True),
             category("Along the sampler's steps", sampler, closed=True),
         ]
     )
@@ -128,14 +128,17 @@ def _layout_summary(names: list[str]) -> Any:
 
 
 def run_hparams(folder: Path, own: list[Row]) -> dict[str, Any]:
-    """Agent, preset, instances, seed and options as the plain values that HPARAMS can show."""
+    """Agent, preset, instances, seed and options as the plain values that HPARAMS can show.
+
+    It lists them by name and shows the first few: the prefix keeps what tells runs apart in front.
+    """
     settings = stored_settings(folder, own[0])
     values = {
         "agent": own[0]["agent"],
         "preset": settings["preset"],
         "instances": len(own),
         **{name: settings[name] for name in ("n", "horizon", "trials", "seed")},
-        **settings["options"],
+        **{f"setting/{name}": value for name, value in settings["options"].items()},
     }
     return {k: v if isinstance(v, bool | int | float) else str(v) for k, v in values.items() if v is not None}
 
@@ -172,11 +175,12 @@ def _write_sampler(writer: Any, policy: TimeSharingPolicy) -> None:
         "ess": trace["ess"],
     }
     for k, step in enumerate(trace["step"]):
-        writer.add_histogram("duals", trace["duals"][k], step)
+        if trace["duals"].any():
+            writer.add_histogram("duals", trace["duals"][k], step)
         for name, values in curves.items():
             if np.isfinite(values[k]):
                 writer.add_scalar(f"sampler/{name}", values[k], step)
 
 
 def _add_image(writer: Any, name: str, picture: np.ndarray) -> None:
-    writer.add_image(name, picture, dataformats="HWC")
+    writer.add_image(f"figures/{name}", picture, dataformats="HWC")

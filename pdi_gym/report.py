@@ -75,9 +75,9 @@ def page(folder: Path, groups: Groups, settings: dict[str, Any], problem: Proble
     title = f"{settings['env']}: {len(groups)} agents on {instances} instance{'s' * (instances > 1)}"
     sections = [
         ("results", "Results", _results(groups)),
+        ("figures", "Figures", _figures(folder, groups, settings, problem)),
         ("intervals", "Confidence intervals", _intervals(groups)),
         ("differences", f"Differences to {baseline}", _differences(groups, baseline)),
-        ("figures", "Figures", _figures(folder, groups, settings, problem)),
         ("run", "What was run", _run(folder, groups, settings)),
     ]
     links = "".join(f'<li><a href="#{key}">{escape(name)}</a></li>' for key, name, _ in sections)

@@ -34,7 +34,7 @@ def versions() -> dict[str, str]:
 def command() -> str:
     """The command line as a reader would type it: `pdi-gym …` or `python runs/….py …`."""
     script = Path(sys.argv[0])
-    call = f"python {script.parent.name}/{script.name}" if script.suffix == ".py" else script.name
+    call = f"python {Path(script.parent.name) / script.name}" if script.suffix == ".py" else script.name
     return shlex.join([*call.split(), *sys.argv[1:]])
 
 
