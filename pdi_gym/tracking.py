@@ -136,8 +136,9 @@ def running_averages(
         draws = [None] * (horizon - slot) if chunk is None else torch.split(chunk, 1)
         for xi in draws:
             x = torch.stack([a[k[slot]] for a, k in zip(actions, atoms, strict=True)])
-            cost += problem.objective(x, xi).double()
-            total += problem.constraints(x, xi).double()
+            value, residual = problem.values(x, xi)
+            cost += value.double()
+            total += residual.double()
             average = total / (slot + 1)
             curves[0, :, slot] = cost / (slot + 1)
             curves[1, :, slot] = average.clamp(min=0).mean(-1)
