@@ -11,6 +11,7 @@ from pdi_gym.agents.convex import Markowitz, RiskBudget
 from pdi_gym.agents.dps import DPS
 from pdi_gym.agents.expert import Expert
 from pdi_gym.agents.fixed import EqualWeight, FullPower, Random
+from pdi_gym.agents.learned import DualTraining, DualTrainingPlus, PDINet, PDINetWarm, Supervised
 from pdi_gym.agents.pdi import PDI, FrozenLast, FrozenMean, FrozenTail, Unconstrained
 from pdi_gym.agents.pdl import PDL
 from pdi_gym.agents.pdm import PDM
@@ -38,6 +39,11 @@ AGENTS: dict[str, type[Agent]] = {
         RiskBudget,
         ColumnGeneration,
         Adaptive,
+        PDINet,
+        PDINetWarm,
+        DualTraining,
+        DualTrainingPlus,
+        Supervised,
     )
 }
 

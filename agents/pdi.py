@@ -2,37 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from pdi_gym import zoo
 from pdi_gym.agents.base import Agent, Observer, Trace, divisor_at_most, to_policy
+from pdi_gym.inference import infer, training_free_score
+from pdi_gym.networks import Denoiser
 from pdi_gym.options import DiffusionOptions, TailOptions
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
-from pdi_gym.samplers import Correction, Samples, pdi
+from pdi_gym.samplers import Samples
 from pdi_gym.schedules import Schedule, make_schedule
-from pdi_gym.scores import ExactScore, HasTiltedLaw, MonteCarloScore, ScoreField
+from pdi_gym.scores import NetworkScore, ScoreField
 
 
 class DiffusionAgent(Agent):
     """Runs `pdi` with the options of a preset."""
 
     options_type = DiffusionOptions
+    weights: ClassVar[str] = "pdi-net"
+    """Whose shipped network score="net" means."""
+    network: Denoiser | None = None
+    """A network of its own, learnt or loaded, that goes before the shipped one."""
 
     def _score(self, problem: Problem, options: DiffusionOptions, schedule: Schedule) -> ScoreField:
-        if options.score == "exact":
-            if not isinstance(problem, HasTiltedLaw):
-                raise ValueError(
-                    f"score='exact' needs a closed form, {type(problem).__name__} has none: use 'mc'"
-                )
-            return ExactScore(problem, schedule, options.beta)
-        if options.score == "net":
-            raise ValueError(f"score='net' needs trained weights, {self.name} has none loaded: use 'mc'")
-        return MonteCarloScore(
-            problem, schedule, options.beta, options.n_candidates, options.candidates, options.alpha_min
-        )
+        if options.score != "net":
+            return training_free_score(problem, options, schedule)
+        network = self.network or zoo.network(self.weights, problem)
+        network.config.check(problem)
+        device = getattr(options, "device", "cpu")
+        return NetworkScore(network.to(device), problem, schedule, options.alpha_min, device)
 
     def _sample(
         self, problem: Problem, options: Any, n: int, generator: torch.Generator, callback: Observer | None
@@ -42,7 +44,7 @@ class DiffusionAgent(Agent):
         return to_policy(problem, samples, {"trace": trace.arrays()})
 
     def _variant(self, problem: Problem, options: Any) -> dict[str, Any]:
-        """Arguments of `_run` with which a variant departs from Algorithm 2."""
+        """Arguments of `infer` with which a variant departs from Algorithm 2."""
         return {}
 
     def _groups(self, n: int, groups: int) -> int:
@@ -55,31 +57,17 @@ class DiffusionAgent(Agent):
         n: int,
         generator: torch.Generator,
         callback: Observer | None,
-        *,
-        dual_step: float | None = None,
-        dual_init: float | Tensor | None = None,
-        correct: Correction | None = None,
+        **variant: Any,
     ) -> Samples:
-        schedule = make_schedule(options.schedule, options.T)
-        eta = options.dual_step if dual_step is None else dual_step
-        ramp = schedule.alpha.double() ** options.dual_ramp
-        return pdi(
+        return infer(
             problem,
-            self._score(problem, options, schedule),
-            schedule,
+            self._score(problem, options, make_schedule(options.schedule, options.T)),
+            options,
             n=n,
-            generator=generator,
             groups=self._groups(n, options.groups),
-            dual_step=lambda t: eta * float(ramp[schedule.T - t]),
-            dual_init=options.dual_init if dual_init is None else dual_init,
-            dual_max=options.dual_max,
-            dual_decay=options.dual_decay,
-            n_draws=options.n_draws,
-            kernel=options.kernel,
-            alpha_min=options.alpha_min,
-            tweedie_at=options.tweedie,
-            correct=correct,
+            generator=generator,
             callback=callback,
+            **variant,
         )
 
 

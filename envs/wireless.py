@@ -37,7 +37,7 @@ class WirelessPowerEnv(ErgodicEnv):
     interferers at full power, over 5; then the running average residuals r_min − r̄_j (N,) and the
     elapsed fraction of the horizon. `"dict"`: the same as `features` (4N,), `residuals`, `time`.
     `"graph"`: `Graph` with a node per pair (five features: own, incoming, outgoing log2(1 + SNR)
-    over 10, r_min, running residual), an edge per kept interferer and self loop, and the weight of
+    over 10, running residual), an edge per kept interferer and self loop, and the weight of
     each edge.
 
     ## Rewards

@@ -1,4 +1,4 @@
-"""Forward marginals, the clean-sample estimate, and the two reverse kernels."""
+"""Forward marginals, the clean-sample estimate, and the reverse kernels."""
 
 from __future__ import annotations
 
@@ -8,24 +8,32 @@ from torch import Tensor
 
 from pdi_gym.schedules import Schedule
 
+Times = int | Tensor
+"""Forward times τ: one for all samples, or a tensor that broadcasts against them."""
 
-def forward(z_0: Tensor, tau: int, schedule: Schedule, noise: Tensor) -> Tensor:
+
+def forward(z_0: Tensor, tau: Times, schedule: Schedule, noise: Tensor) -> Tensor:
     """A draw of the forward marginal: α_τ z_0 + σ_τ ε."""
     return schedule.alpha[tau] * z_0 + schedule.sigma[tau] * noise
 
 
-def floored_alpha(schedule: Schedule, tau: int, alpha_min: float) -> float:
+def sigma_at(schedule: Schedule, tau: Times) -> float | Tensor:
+    return float(schedule.sigma[tau]) if isinstance(tau, int) else schedule.sigma[tau]
+
+
+def floored_alpha(schedule: Schedule, tau: Times, alpha_min: float) -> float | Tensor:
     """max(α_τ, α_min), the divisor of Tweedie's formula and of the Monte-Carlo candidates."""
-    return max(float(schedule.alpha[tau]), alpha_min)
+    if isinstance(tau, int):
+        return max(float(schedule.alpha[tau]), alpha_min)
+    return schedule.alpha[tau].clamp(min=alpha_min)
 
 
-def tweedie(z: Tensor, score: Tensor, tau: int, schedule: Schedule, alpha_min: float = 0.0) -> Tensor:
+def tweedie(z: Tensor, score: Tensor, tau: Times, schedule: Schedule, alpha_min: float = 0.0) -> Tensor:
     """Posterior mean of the clean sample, (z + σ² s) / max(α, α_min).
 
     The paper's Algorithm 2 prints a minus sign in line 7; its own proofs use the plus.
     """
-    sigma = float(schedule.sigma[tau])
-    return (z + sigma**2 * score) / floored_alpha(schedule, tau, alpha_min)
+    return (z + sigma_at(schedule, tau) ** 2 * score) / floored_alpha(schedule, tau, alpha_min)
 
 
 def posterior_step(z: Tensor, clean: Tensor, tau: int, schedule: Schedule, noise: Tensor) -> Tensor:
@@ -51,4 +59,11 @@ def ancestral_step(z: Tensor, clean: Tensor, tau: int, schedule: Schedule, noise
     return (z + b * score) / math.sqrt(a) + math.sqrt(b) * noise
 
 
-KERNELS = {"posterior": posterior_step, "ancestral": ancestral_step}
+def ddim_step(z: Tensor, clean: Tensor, tau: int, schedule: Schedule, noise: Tensor) -> Tensor:
+    """The deterministic step α_{τ-1} ẑ_0 + σ_{τ-1} (z − α_τ ẑ_0)/σ_τ: all randomness is in the start."""
+    alpha, sigma = float(schedule.alpha[tau]), float(schedule.sigma[tau])
+    direction = (z - alpha * clean) / sigma
+    return float(schedule.alpha[tau - 1]) * clean + float(schedule.sigma[tau - 1]) * direction
+
+
+KERNELS = {"posterior": posterior_step, "ancestral": ancestral_step, "ddim": ddim_step}

@@ -18,7 +18,9 @@ from pdi_gym.options import (
     ExpertOptions,
     GuidanceOptions,
     LangevinOptions,
+    NetworkOptions,
     ProjectionOptions,
+    SupervisedOptions,
 )
 from pdi_gym.problem import Problem
 from pdi_gym.problems.mixture import MixtureOfGaussians
@@ -128,6 +130,13 @@ _FAST: dict[tuple[type, str], dict[str, Any]] = {
         "rounds": 3,
         "draws": 300,
     },
+    # A network's score is smooth in the noise level, so fewer steps do; the candidates and draws are those
+    # of its training targets, which regression averages.
+    (NetworkOptions, "wireless"): {"T": 50, "dual_step": 0.5, "n_candidates": 4, "n_draws": 4},
+    (NetworkOptions, "mixture"): {"n_candidates": 64},
+    (SupervisedOptions, "wireless"): {"T": 100},
+    (SupervisedOptions, "portfolio"): {"T": 100},
+    (SupervisedOptions, "mixture"): {"T": 100},
 }
 """What `fast` changes on top of `paper`."""
 

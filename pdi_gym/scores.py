@@ -12,12 +12,15 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from pdi_gym.diffusion import floored_alpha
+from pdi_gym.diffusion import Times, floored_alpha, sigma_at
 from pdi_gym.problem import Problem
+from pdi_gym.problems.graph import Graph
 from pdi_gym.schedules import Schedule
 from pdi_gym.validation import check_choice, check_int, check_number
 
 CANDIDATES = ("lemma", "unscaled")
+_CHUNK = 40
+"""Samples of one pass through a network."""
 
 
 class ScoreField(Protocol):
@@ -57,9 +60,9 @@ class MonteCarloScore:
         check_choice("candidates", self.candidates, CANDIDATES)
 
     def __call__(
-        self, z: Tensor, tau: int, lam: Tensor, xi: Tensor | None, generator: torch.Generator
+        self, z: Tensor, tau: Times, lam: Tensor, xi: Tensor | None, generator: torch.Generator
     ) -> Tensor:
-        sigma = float(self.schedule.sigma[tau])
+        sigma = sigma_at(self.schedule, tau)
         lemma = self.candidates == "lemma"
         scale = floored_alpha(self.schedule, tau, self.alpha_min) if lemma else 1.0
         bound = self.problem.bound
@@ -112,19 +115,42 @@ class ExactScore:
         return law.noised(float(self.schedule.alpha[tau]), float(self.schedule.sigma[tau])).score(z)
 
 
+class CleanEstimator(Protocol):
+    """A network that estimates clean samples: see `networks.Denoiser`."""
+
+    def __call__(
+        self, z: Tensor, alpha: Tensor, sigma: Tensor, lam: Tensor | None, graph: Graph | None
+    ) -> Tensor: ...
+
+
 @dataclass
 class NetworkScore:
-    """A noise-predicting network seen as a score field: s = −ε_θ(z, τ/T, λ, graph)/σ."""
+    """A denoising network seen as a score field: s = (max(α, α_min) D(z, λ, graph) − z)/σ²."""
 
-    network: torch.nn.Module
+    network: CleanEstimator
     problem: Problem
     schedule: Schedule
+    alpha_min: float = 0.0
+    device: str = "cpu"
 
     @torch.no_grad()
     def __call__(
         self, z: Tensor, tau: int, lam: Tensor, xi: Tensor | None, generator: torch.Generator
     ) -> Tensor:
-        noise: Tensor = self.network(
-            z, tau / self.schedule.T, lam.expand(*z.shape[:-1], -1), self.problem.graph
-        )
-        return noise / -float(self.schedule.sigma[tau])
+        # One group at a time: its activations stay in the cache.
+        clean = torch.stack([self._clean(z[c], tau, lam[c]) for c in range(len(z))])
+        scale, sigma = floored_alpha(self.schedule, tau, self.alpha_min), sigma_at(self.schedule, tau)
+        return (scale * clean - z) / sigma**2
+
+    def _clean(self, z: Tensor, tau: int, lam: Tensor) -> Tensor:
+        parts = []
+        for part in torch.split(z, _CHUNK):
+            alpha, sigma = (
+                v[tau].expand(len(part), 1).to(self.device)
+                for v in (self.schedule.alpha, self.schedule.sigma)
+            )
+            duals = lam.expand(len(part), -1).to(self.device)
+            parts.append(
+                self.network(part.to(self.device), alpha, sigma, duals, self.problem.graph).to(z.device)
+            )
+        return torch.cat(parts)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from pdi_gym.diffusion import tweedie
 from pdi_gym.problem import AutogradProblem
 from pdi_gym.problems.mixture import MixtureOfGaussians
 from pdi_gym.schedules import make_schedule
@@ -169,16 +170,32 @@ def test_exact_score_of_one_gaussian_at_any_temperature():
         assert torch.allclose(got[c], expected, atol=1e-4)
 
 
-def test_network_score_turns_noise_into_score():
-    class Noise(torch.nn.Module):
-        def forward(self, z, time, lam, graph):
-            assert time == pytest.approx(0.3) and lam.shape == (2, 4, 1) and graph is None
-            return z + lam
+@pytest.mark.parametrize("alpha_min", [0.0, 0.99])
+def test_network_score_gives_back_the_clean_estimate(alpha_min):
+    """Tweedie's formula, with the same floor, undoes it; samples beyond a chunk keep their place."""
+
+    def estimate(z, alpha, sigma, lam, graph):
+        assert alpha.shape == sigma.shape == (len(z), 1) and lam.shape == (len(z), 1) and graph is None
+        assert torch.allclose(alpha**2 + sigma**2, torch.ones_like(alpha))
+        return z.sin() + lam
 
     p, schedule = two_modes(), make_schedule("cosine", 10)
-    z, lam = torch.ones(2, 4, 2), torch.full((2, 1, 1), 0.5)
-    got = NetworkScore(Noise(), p, schedule)(z, 3, lam, None, torch.Generator())
-    assert torch.allclose(got, torch.full_like(z, -1.5 / float(schedule.sigma[3])))
+    z, lam = torch.linspace(-1, 1, 2 * 90 * 2).view(2, 90, 2), torch.tensor([0.5, 2.0]).view(2, 1, 1)
+    got = NetworkScore(estimate, p, schedule, alpha_min)(z, 3, lam, None, torch.Generator())
+    assert torch.allclose(tweedie(z, got, 3, schedule, alpha_min), z.sin() + lam, atol=1e-5)
+
+
+def test_monte_carlo_score_at_mixed_times():
+    """Times per sample give, row by row, what one time for all gives with the same candidates."""
+    p, schedule = two_modes(), make_schedule("cosine", 10)
+    score = MonteCarloScore(p, schedule, 1.0, 3)
+    generator = torch.Generator().manual_seed(0)
+    z, lam = torch.randn(5, 1, 2, generator=generator), torch.rand(5, 1, 1, generator=generator)
+    tau = torch.tensor([1, 4, 4, 9, 10]).view(5, 1, 1)
+    mixed = score(z, tau, lam, None, torch.Generator().manual_seed(1))
+    for i, t in enumerate(tau.flatten().tolist()):
+        alone = score(z, t, lam, None, torch.Generator().manual_seed(1))
+        assert torch.allclose(mixed[i], alone[i], rtol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -187,7 +187,7 @@ def test_graph_has_self_loops_and_the_strongest_interferers(small):
     i, j = graph.edge_index[:, 20].tolist()
     ratio = math.log2(1 + float(small.snr[i, j])) / math.log2(1 + float(small.snr[0, 0]))
     assert float(graph.edge_weight[20] / graph.edge_weight[0]) == pytest.approx(ratio, rel=1e-4)
-    assert graph.node_features.shape == (12, 4) and small.graph is graph
+    assert graph.node_features.shape == (12, 3) and small.graph is graph
 
 
 def test_slot_batch_of_large_networks_equals_each_alone():

@@ -212,13 +212,13 @@ class WirelessPower(Problem):
         """Self loops and the ten strongest interferers of every receiver, transmitter → receiver.
 
         Harm travels along the edges and its remedy against them: use both directions. Node
-        features (N, 4) are own, incoming and outgoing log2(1 + SNR) over 10, and r_min; edge weights
+        features (N, 3) are own, incoming and outgoing log2(1 + SNR) over 10; edge weights
         log2(1 + SNR), scaled so that the adjacency matrix has spectral norm 1.
         """
         n = self.latent_dim
         cross = self.snr - torch.diag(self.snr.diagonal())
         features = [self.snr.diagonal(), cross.sum(0), cross.sum(1)]
-        nodes = [torch.log2(1 + f) / 10 for f in features] + [torch.full((n,), self.r_min)]
+        nodes = [torch.log2(1 + f) / 10 for f in features]
         strongest = cross.topk(min(10, n - 1), dim=0).indices
         transmitters = torch.cat([torch.arange(n).unsqueeze(0), strongest])
         receivers = torch.arange(n).expand_as(transmitters)

@@ -1,0 +1,271 @@
+"""Agents whose score field is a network: PDI-Net and the methods it is compared with."""
+
+from __future__ import annotations
+
+import copy
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pdi_gym import presets, zoo
+from pdi_gym.agents.base import Agent, divisor_at_most
+from pdi_gym.agents.instances import load_instances
+from pdi_gym.agents.pdi import DiffusionAgent
+from pdi_gym.checkpoints import load_network, load_tensors, save_network
+from pdi_gym.inference import infer, training_free_score
+from pdi_gym.networks import Denoiser
+from pdi_gym.options import DiffusionOptions, NetworkOptions, SupervisedOptions, TrainingOptions, check_device
+from pdi_gym.problem import Problem
+from pdi_gym.samplers import Samples
+from pdi_gym.schedules import make_schedule
+from pdi_gym.scores import NetworkScore
+from pdi_gym.sources import Duals, Experts, Replay, Source, Task
+from pdi_gym.training import STATE, Training
+from pdi_gym.training_presets import setup
+
+_VALIDATION_DRAWS = 500
+CRITERION = "mean over validation instances of f0 + 2 Σ_j λ_j [f_j]₊, λ being PDI-MC's average multipliers"
+
+
+class LearnedAgent(DiffusionAgent):
+    """A diffusion agent with a network of its own: `learn`, or load, before sampling."""
+
+    options_type = NetworkOptions
+    needs_training = True
+    card: dict[str, Any]
+
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        cls.weights = cls.__dict__.get("name", "")
+
+    @classmethod
+    def shipped(cls, problem: Problem) -> bool:
+        return zoo.shipped(cls.name, problem)
+
+    def _source(self, task: Task, start: str | Path | None) -> Source:
+        raise NotImplementedError
+
+    def learn(
+        self,
+        on: str | Sequence[Problem],
+        *,
+        validation: Sequence[Problem] | None = None,
+        out: str | Path,
+        seed: int = 0,
+        size: str = "cpu",
+        device: str = "cpu",
+        resume: bool = False,
+        quiet: bool = False,
+        start: str | Path | None = None,
+        **training: Any,
+    ) -> Agent:
+        """Train on an environment's instances, or on problems of one kind; everything is kept in `out`.
+
+        `on` is an environment id, whose train and validation splits are used, or a sequence of
+        problems, with `validation` beside it (the same ones when left out). Other arguments
+        override the preset of the network's size and of the training. `start` is the folder of an
+        earlier training: DT's for dt-plus, ST's (or the shipped weights) for pdi-net-warm. The state
+        is saved at every validation and when the process is asked to stop; `resume` goes on from
+        there, on a CPU to the same weights as without the stop.
+        """
+        check_device(device)
+        problems, checks = self._instances(on, validation, size, training)
+        config, options = setup(self.name, problems[0], size, training)
+        problems, checks = problems[: options.instances], checks[: options.validation_instances]
+        sampler = replace(self.options(problems[0]), device=device)
+        generator = torch.Generator().manual_seed(seed)
+        task = Task(problems, sampler, options, generator)
+        torch.manual_seed(seed)
+        network = config.build()
+        settings = {"agent": self.name, "seed": seed, "network": asdict(config), "sampler": asdict(sampler)}
+        folder = Path(out)
+        references = [monte_carlo(p, options, self.preset) for p in checks]
+        run = Training(
+            network, self._source(task, start), options,
+            lambda net: self._validate(net, checks, references, options, sampler),
+            folder, device, settings,
+        )  # fmt: skip
+        self._begin(run, start)
+        self.network = copy.deepcopy(run.run(resume, quiet)).to("cpu")
+        best = min(run.history, key=lambda row: row["validation"]["criterion"])
+        self.card = {
+            "agent": self.name, "problem": presets.kind(problems[0]), "instances": len(problems),
+            "parameters": sum(p.numel() for p in self.network.parameters()),
+            "training": asdict(options), "sampler": asdict(sampler), "seed": seed, "criterion": CRITERION,
+            "best_step": best["step"], "validation": best["validation"],
+            "budget": {
+                "gradient_steps": options.steps, "pairs": options.steps * options.problems * options.pairs,
+                "rollout_network_calls": run.source.task.calls, "seconds": round(run.seconds, 1),
+            },
+            "hardware": f"{platform.machine()}, {os.cpu_count()} cores, one thread, {device}",
+            "curve": run.history,
+        }  # fmt: skip
+        self.save(folder)
+        return self
+
+    def _begin(self, run: Training, start: str | Path | None) -> None:
+        """What must be loaded before the first step."""
+
+    def _instances(
+        self,
+        on: str | Sequence[Problem],
+        validation: Sequence[Problem] | None,
+        size: str,
+        training: dict[str, Any],
+    ) -> tuple[list[Problem], list[Problem]]:
+        if not isinstance(on, str):
+            problems = list(on)
+            if not problems:
+                raise ValueError("on must hold at least one problem, got none")
+            return problems, list(validation) if validation is not None else problems
+        first = load_instances(on, "train", 1)
+        _, options = setup(self.name, first[0], size, training)
+        return (
+            load_instances(on, "train", options.instances),
+            load_instances(on, "validation", options.validation_instances),
+        )
+
+    def _validate(
+        self,
+        network: Denoiser,
+        problems: list[Problem],
+        references: list[Samples],
+        options: TrainingOptions,
+        sampler: NetworkOptions,
+    ) -> dict[str, float]:
+        schedule = make_schedule(sampler.schedule, sampler.T)
+        rows = []
+        for problem, reference in zip(problems, references, strict=True):
+            n = options.validation_n
+            samples = infer(
+                problem, NetworkScore(network, problem, schedule, sampler.alpha_min, sampler.device), sampler,
+                n=n, groups=divisor_at_most(n, options.groups), generator=torch.Generator().manual_seed(1),
+                **self._variant(problem, sampler),
+            )  # fmt: skip
+            rows.append(judge(problem, samples.z, reference.mean_duals.mean(0)))
+        return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
+
+    def save(self, folder: str | Path) -> None:
+        """agent.json, and the weights with their card."""
+        if self.network is None:
+            raise RuntimeError(f"{self.name} has no weights of its own to save: call learn or load first")
+        super().save(folder)
+        save_network(Path(folder), self.network, self.card)
+
+    def load(self, folder: str | Path) -> Agent:
+        """Take over the settings and the weights that `save` wrote."""
+        super().load(folder)
+        self.network, self.card = load_network(Path(folder), self.name)
+        return self
+
+
+def monte_carlo(problem: Problem, options: TrainingOptions, preset: str) -> Samples:
+    """What Monte-Carlo PDI makes of a validation instance: its multipliers weigh violations."""
+    sampler = presets.resolve(DiffusionOptions, problem, preset, {})
+    score = training_free_score(problem, sampler, make_schedule(sampler.schedule, sampler.T))
+    n = options.validation_n
+    return infer(
+        problem, score, sampler, n=n, groups=divisor_at_most(n, options.groups),
+        generator=torch.Generator().manual_seed(1),
+    )  # fmt: skip
+
+
+def judge(problem: Problem, z: Tensor, lam: Tensor) -> dict[str, float]:
+    """Validation figures of decisions (n, d), and the criterion: an exact penalty with weights 2λ."""
+    x = problem.decode(z)
+    xi = None if problem.exact else problem.draw(_VALIDATION_DRAWS, torch.Generator().manual_seed(2))
+    residuals = problem.constraints(x, xi)
+    average = residuals.double().mean(0)
+    objective = float(problem.objective(x, xi).double().mean())
+    excess = average.clamp(min=0)
+    return {
+        "criterion": objective + 2 * float(lam.double() @ excess),
+        "objective": objective,
+        "mean_violation": float(excess.mean()),
+        "feasible": float((average <= problem.tolerance).double().mean()),
+        **problem.metrics(x, torch.full((len(x),), 1 / len(x)), residuals),
+    }
+
+
+class PDINet(LearnedAgent):
+    """Algorithm 2 with a network D(z, λ, noise level, graph) trained by Algorithm 1 for the score.
+
+    The replay buffer starts with rollouts of the Monte-Carlo score.
+    """
+
+    name = "pdi-net"
+    summary = "primal-dual inference with a trained network (Algorithms 1 and 2)"
+
+    def _source(self, task: Task, start: str | Path | None) -> Source:
+        return Replay(task)
+
+
+class PDINetWarm(LearnedAgent):
+    """PDI-Net whose replay buffer starts with rollouts of a supervised network (ST)."""
+
+    name = "pdi-net-warm"
+    summary = "PDI-Net whose first rollouts are made by ST"
+
+    def _source(self, task: Task, start: str | Path | None) -> Source:
+        if start is None:
+            return Replay(task, zoo.network("st", task.problems[0]))
+        return Replay(task, load_network(Path(start), "st")[0])
+
+
+class DualTraining(LearnedAgent):
+    """Algorithm 3: a network without λ, trained while multipliers per training instance ascend.
+
+    At inference nothing is dual: x denoises by what the network has learnt of the constraints.
+    """
+
+    name = "dt"
+    summary = "dual training: multipliers ascend while a λ-free network trains (Algorithm 3)"
+
+    def _source(self, task: Task, start: str | Path | None) -> Source:
+        few = task.problems[: task.training.validation_instances]
+        references = [monte_carlo(p, task.training, self.preset).mean_duals.mean(0) for p in few]
+        return Duals(task, torch.stack(references))
+
+    def _variant(self, problem: Problem, options: Any) -> dict[str, Any]:
+        return {"dual_step": 0.0, "dual_init": 0.0}
+
+
+class DualTrainingPlus(DualTraining):
+    """DT continued with its multipliers frozen."""
+
+    name = "dt-plus"
+    summary = "DT with its multipliers frozen and training continued"
+
+    def _begin(self, run: Training, start: str | Path | None) -> None:
+        if start is None:
+            raise ValueError("dt-plus continues a DT training: give the folder of one as start")
+        tensors, metadata = load_tensors(Path(start) / STATE)
+        if metadata["settings"]["agent"] != "dt":
+            raise ValueError(f"{start} is of {metadata['settings']['agent']!r}: start from a dt training")
+        for network in (run.network, run.average, run.best):
+            network.load_state_dict({k[8:]: v for k, v in tensors.items() if k.startswith("average.")})
+        assert isinstance(run.source, Duals)
+        run.source.lam = tensors["source.duals"].clone()
+
+
+class Supervised(LearnedAgent):
+    """Denoising score matching on an expert's decisions, sampled by deterministic DDIM steps.
+
+    Feasibility rests on the data alone: the expert solves with a margin.
+    """
+
+    name = "st"
+    summary = "supervised training: imitates the expert's decisions, DDIM sampling"
+    options_type = SupervisedOptions
+
+    def _source(self, task: Task, start: str | Path | None) -> Source:
+        return Experts(task)
+
+    def _variant(self, problem: Problem, options: Any) -> dict[str, Any]:
+        return {"dual_step": 0.0, "dual_init": 0.0}

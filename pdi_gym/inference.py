@@ -1,0 +1,62 @@
+"""Primal-dual inference as a set of options describes it: what agents and training share."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from pdi_gym.options import DiffusionOptions
+from pdi_gym.problem import Problem
+from pdi_gym.samplers import Callback, Correction, Samples, pdi
+from pdi_gym.schedules import Schedule, make_schedule
+from pdi_gym.scores import ExactScore, HasTiltedLaw, MonteCarloScore, ScoreField
+
+
+def training_free_score(problem: Problem, options: DiffusionOptions, schedule: Schedule) -> ScoreField:
+    """The Monte-Carlo score field, or the exact one if the options ask for it."""
+    if options.score == "exact":
+        if not isinstance(problem, HasTiltedLaw):
+            raise ValueError(
+                f"score='exact' needs a closed form, {type(problem).__name__} has none: use 'mc'"
+            )
+        return ExactScore(problem, schedule, options.beta)
+    return MonteCarloScore(
+        problem, schedule, options.beta, options.n_candidates, options.candidates, options.alpha_min
+    )
+
+
+def infer(
+    problem: Problem,
+    score: ScoreField,
+    options: DiffusionOptions,
+    *,
+    n: int,
+    groups: int,
+    generator: torch.Generator,
+    callback: Callback | None = None,
+    dual_step: float | None = None,
+    dual_init: float | Tensor | None = None,
+    correct: Correction | None = None,
+) -> Samples:
+    """Algorithm 2 with everything but the score and the counts taken from the options."""
+    schedule = make_schedule(options.schedule, options.T)
+    eta = options.dual_step if dual_step is None else dual_step
+    ramp = schedule.alpha.double() ** options.dual_ramp
+    return pdi(
+        problem,
+        score,
+        schedule,
+        n=n,
+        generator=generator,
+        groups=groups,
+        dual_step=lambda t: eta * float(ramp[schedule.T - t]),
+        dual_init=options.dual_init if dual_init is None else dual_init,
+        dual_max=options.dual_max,
+        dual_decay=options.dual_decay,
+        n_draws=options.n_draws,
+        kernel=options.kernel,
+        alpha_min=options.alpha_min,
+        tweedie_at=options.tweedie,
+        correct=correct,
+        callback=callback,
+    )

@@ -1,0 +1,120 @@
+"""Networks that estimate the clean sample behind a noisy one, given multipliers and the problem's graph."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from pdi_gym.networks.gnn import GraphNetwork
+from pdi_gym.networks.mlp import FiLMMLP
+from pdi_gym.networks.ugnn import GraphUNet
+from pdi_gym.problem import Problem
+from pdi_gym.problems.graph import Graph
+from pdi_gym.validation import check_choice, check_int, check_number
+
+__all__ = ["Denoiser", "NetworkConfig"]
+
+BODIES = ("mlp", "gnn", "ugnn")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkConfig:
+    """All that is needed to build a network again."""
+
+    body: str = "gnn"
+    """mlp (one size of problem), gnn or ugnn (any size of graph)."""
+    width: int = 48
+    """Channels of a hidden layer."""
+    depth: int = 5
+    """Residual blocks; for ugnn, on each side of each level."""
+    messages: int = 16
+    """Channels that travel along edges."""
+    hops: int = 2
+    """Powers of the adjacency matrix in a block."""
+    levels: int = 3
+    """Resolutions of a ugnn."""
+    dual: bool = True
+    """Whether the multipliers are an input."""
+    inputs: int = 0
+    """Latent coordinates of an mlp, node features of a graph network."""
+    n_duals: int = 0
+    """Multipliers of an mlp; graph networks take one per node."""
+    data_scale: float = 1.0
+    """Standard deviation of clean samples, for scaling inputs and outputs."""
+    dual_scale: float = 1.0
+    """Unit of the multipliers before log1p."""
+
+    def __post_init__(self) -> None:
+        check_choice("body", self.body, BODIES)
+        for name in ("width", "depth", "messages", "hops", "levels", "inputs"):
+            check_int(name, getattr(self, name), 1)
+        check_number("data_scale", self.data_scale, 0, above=True)
+        check_number("dual_scale", self.dual_scale, 0, above=True)
+
+    def build(self) -> Denoiser:
+        if self.body == "mlp":
+            body: nn.Module = FiLMMLP(self.inputs, self.n_duals if self.dual else 0, self.width, self.depth)
+        elif self.body == "gnn":
+            body = GraphNetwork(self.inputs, self.dual, self.width, self.depth, self.messages, self.hops)
+        else:
+            body = GraphUNet(
+                self.inputs, self.dual, self.width, self.depth, self.messages, self.hops, self.levels
+            )
+        return Denoiser(self, body)
+
+    def check(self, problem: Problem) -> None:
+        """Refuse a problem that this network cannot take."""
+        name, graph = type(problem).__name__, problem.graph
+        if self.body == "mlp":
+            have, want = (problem.latent_dim, problem.n_constraints), (self.inputs, self.n_duals)
+            if have != want:
+                raise ValueError(
+                    f"the network is for {want[0]} coordinates and {want[1]} constraints, {name} has "
+                    f"{have[0]} and {have[1]}: train one for it with `pdi-gym train`"
+                )
+            return
+        if graph is None:
+            raise ValueError(f"a {self.body} needs a graph, {name} has none: use body='mlp'")
+        if graph.node_features.shape[1] != self.inputs:
+            raise ValueError(
+                f"the network is for {self.inputs} node features, {name} has "
+                f"{graph.node_features.shape[1]}: train one for it with `pdi-gym train`"
+            )
+        if self.dual and problem.n_constraints != problem.latent_dim:
+            raise ValueError(
+                f"a {self.body} takes one multiplier per node, {name} has {problem.n_constraints} "
+                f"constraints on {problem.latent_dim} nodes: use body='mlp'"
+            )
+
+
+class Denoiser(nn.Module):
+    """Estimates the clean sample: D = c_skip z + c_out F(c_in z, u, log1p λ, graph).
+
+    The network proper, F, meets inputs and targets of unit size at every noise level. Predicting
+    the clean sample and predicting the noise ε = (z − α D)/σ are the same up to the loss's weight;
+    in this form errors at high noise are not divided by α. The noise level enters as the angle
+    u = (2/π) atan(σ/α), so that one network serves every schedule.
+    """
+
+    def __init__(self, config: NetworkConfig, body: nn.Module):
+        super().__init__()
+        self.config, self.body = config, body
+
+    def scales(self, alpha: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """c_in, c_skip, c_out for samples of variance data_scale² noised to α, σ."""
+        variance = self.config.data_scale**2
+        total = variance * alpha.square() + sigma.square()
+        return total.rsqrt(), variance * alpha / total, (variance / total).sqrt() * sigma
+
+    def forward(
+        self, z: Tensor, alpha: Tensor, sigma: Tensor, lam: Tensor | None, graph: Graph | None
+    ) -> Tensor:
+        """Clean estimates (S, d) of z (S, d) at noise levels α, σ (S, 1) and multipliers (S, m)."""
+        c_in, c_skip, c_out = self.scales(alpha, sigma)
+        u = torch.atan2(sigma, alpha).squeeze(-1) * (2 / math.pi)
+        duals = torch.log1p(lam / self.config.dual_scale) if self.config.dual and lam is not None else None
+        out: Tensor = c_skip * z + c_out * self.body(c_in * z, u, duals, graph)
+        return out

@@ -1,0 +1,30 @@
+"""A perceptron for problems without a graph."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from pdi_gym.networks.layers import FiLM, NoiseEmbedding
+from pdi_gym.problems.graph import Graph
+
+
+class FiLMMLP(nn.Module):
+    """Residual blocks over (z, log1p λ), each modulated by the noise level; (S, d) → (S, d)."""
+
+    def __init__(self, latent_dim: int, n_duals: int, width: int, depth: int):
+        super().__init__()
+        self.embed = NoiseEmbedding(width)
+        self.first = nn.Linear(latent_dim + n_duals, width)
+        self.blocks = nn.ModuleList(nn.Linear(width, width) for _ in range(depth))
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(depth))
+        self.films = nn.ModuleList(FiLM(width, width) for _ in range(depth))
+        self.last = nn.Linear(width, latent_dim)
+
+    def forward(self, z: Tensor, u: Tensor, duals: Tensor | None, graph: Graph | None) -> Tensor:
+        embedding = self.embed(u)
+        h = self.first(z if duals is None else torch.cat([z, duals], -1))
+        for block, norm, film in zip(self.blocks, self.norms, self.films, strict=True):
+            h = h + nn.functional.silu(film(norm(block(h)), embedding))
+        out: Tensor = self.last(nn.functional.silu(h))
+        return out

@@ -1,0 +1,83 @@
+"""`pdi-gym train`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+from rich.console import Console
+
+from pdi_gym.agents import AGENTS, make_agent
+from pdi_gym.evaluation import one_thread
+from pdi_gym.validation import suggest
+
+
+@dataclass
+class Train:
+    """Train an agent that learns, on the training instances of an environment."""
+
+    agent: tyro.conf.Positional[str]
+    """Agent by name: pdi-net, pdi-net-warm, dt, dt-plus, st or ppo."""
+    env: tyro.conf.Positional[str]
+    """Environment id, for example WirelessPower-v0."""
+    set: tuple[str, ...] = ()
+    """Settings of the network and of the training as name=value, for example steps=500 width=64."""
+    size: str = "cpu"
+    """Preset of the network: cpu or paper."""
+    start: Path | None = None
+    """Folder of the training to start from: dt for dt-plus, st for pdi-net-warm (shipped when left out)."""
+    seed: int = 0
+    """Seed of weights, rollouts and minibatches."""
+    device: str = "cpu"
+    """Where the network is trained: cpu or cuda."""
+    out: Path | None = None
+    """Folder for weights, state, curve and events; runs/logs/<agent>-<env> when left out."""
+    resume: bool = False
+    """Go on from the state in that folder."""
+    quiet: bool = False
+    """Print no progress."""
+
+    def run(self, console: Console) -> None:
+        learners = [name for name, cls in AGENTS.items() if cls.needs_training]
+        if self.agent not in learners:
+            raise ValueError(
+                f"agent must be one that learns, got {self.agent!r}{suggest(self.agent, learners)}; "
+                f"there are {', '.join(learners)}"
+            )
+        out = self.out or Path("runs/logs") / f"{self.agent}-{self.env}"
+        agent = make_agent(self.agent)
+        given: dict[str, Any] = dict(parse(pair) for pair in self.set)
+        if self.agent != "ppo":
+            given["size"] = self.size
+        if self.start is not None:
+            given["start"] = self.start
+        with one_thread():
+            agent.learn(
+                self.env,
+                out=out,
+                seed=self.seed,
+                device=self.device,
+                resume=self.resume,
+                quiet=self.quiet,
+                **given,
+            )
+        if not self.quiet:
+            console.print(
+                f"Trained: {out}\nUse it: make_agent({self.agent!r}).load({str(out)!r})\n"
+                f"TensorBoard: tensorboard --logdir {out}/tensorboard",
+                soft_wrap=True,
+            )
+
+
+def parse(pair: str) -> tuple[str, Any]:
+    """name=value with a JSON value, or a bare word."""
+    name, equals, value = pair.partition("=")
+    if not equals or not name:
+        raise ValueError(f"set must be name=value, got {pair!r}")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value

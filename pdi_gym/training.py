@@ -1,0 +1,250 @@
+"""The training loop: score regression on whatever pairs a source gives, validated and resumable."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import Tensor, nn
+
+from pdi_gym.checkpoints import load_tensors, save_tensors
+from pdi_gym.files import write_text
+from pdi_gym.networks import Denoiser
+from pdi_gym.options import TrainingOptions
+from pdi_gym.sources import Piece, Source
+
+STATE = "state.safetensors"
+_BANDS = 4
+"""Noise levels for which the loss is reported apart, by the angle atan(σ/α)."""
+
+
+class Stopped(KeyboardInterrupt):
+    """Training was asked to stop and has saved its state."""
+
+
+@dataclass
+class Training:
+    """A network, its running average and all that is needed to go on after a kill.
+
+    `validate` maps the averaged network to figures; the one called "criterion", to be minimised,
+    decides which weights are kept as the best.
+    """
+
+    network: Denoiser
+    source: Source
+    options: TrainingOptions
+    validate: Callable[[Denoiser], dict[str, float]]
+    out: Path
+    device: str = "cpu"
+    settings: dict[str, Any] = field(default_factory=dict)
+    """What a resumed run must share with the one it continues."""
+
+    def __post_init__(self) -> None:
+        self.network.to(self.device)
+        self.average = copy.deepcopy(self.network).eval().requires_grad_(False)
+        self.best = copy.deepcopy(self.average)
+        self.optimiser = torch.optim.AdamW(
+            self.network.parameters(), lr=self.options.rate, weight_decay=self.options.weight_decay
+        )
+        self.step, self.seconds, self.history = 0, 0.0, list[dict[str, Any]]()
+        self._losses: list[tuple[float, list[float]]] = []
+        self._duals: list[Tensor] = []
+
+    def run(self, resume: bool = False, quiet: bool = False) -> Denoiser:
+        """Train to the end and return the best weights; SIGINT and SIGTERM save the state first."""
+        if resume:
+            self.restore()
+        elif (self.out / STATE).exists():
+            raise ValueError(
+                f"{self.out} holds a training state: go on with resume, or choose another folder"
+            )
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with (
+            Progress(*columns, disable=quiet, console=Console(quiet=quiet, soft_wrap=True)) as progress,
+            self._events() as writer,
+            _signals() as asked,
+        ):
+            bar = progress.add_task("training", total=self.options.steps, completed=self.step)
+            while self.step < self.options.steps:
+                start = time.perf_counter()
+                self.source.prepare(self.step, self.average)
+                loss = self._gradient_step()
+                self.step += 1
+                self.seconds += time.perf_counter() - start
+                if self.step % self.options.validate_every == 0 or self.step == self.options.steps:
+                    self._record(writer)
+                    self.save()
+                    progress.console.print(_line(self.history[-1]), highlight=False)
+                progress.update(bar, completed=self.step, description=f"loss {loss:.3f}")
+                if asked:
+                    self.save()
+                    raise Stopped(f"the state after step {self.step} is in {self.out}; go on with --resume")
+        return self.best
+
+    def _gradient_step(self) -> float:
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.options.rate * self._schedule()
+        self.optimiser.zero_grad()
+        pieces = list(self.source.pieces(self.step))
+        self._duals = [piece.lam for piece in pieces if piece.lam is not None]
+        total, bands = 0.0, torch.zeros(2, _BANDS)
+        for piece in pieces:
+            errors = self._errors(piece)
+            torch.autograd.backward(errors.mean() / len(pieces))
+            total += float(errors.detach().mean()) / len(pieces)
+            bands += _by_band(errors.detach().cpu(), self._angle(piece))
+        if not math.isfinite(total):
+            raise FloatingPointError(f"the loss is not finite at step {self.step}: lower rate")
+        nn.utils.clip_grad_norm_(self.network.parameters(), self.options.clip)
+        self.optimiser.step()
+        with torch.no_grad():
+            decay = min(self.options.ema, (1 + self.step) / (10 + self.step))
+            for mean, new in zip(self.average.parameters(), self.network.parameters(), strict=True):
+                mean.lerp_(new, 1 - decay)
+        self._losses.append((total, (bands[0] / bands[1]).tolist()))
+        return total
+
+    def _schedule(self) -> float:
+        warm = max(1, self.options.steps // 50)
+        return (
+            min(1.0, (self.step + 1) / warm) * 0.5 * (1 + math.cos(math.pi * self.step / self.options.steps))
+        )
+
+    def _errors(self, piece: Piece) -> Tensor:
+        """(S,) mean squared errors of the clean estimate, in the unit of the network's own output."""
+        schedule = self.source.task.schedule
+        z, clean = piece.z.to(self.device), piece.clean.to(self.device)
+        alpha, sigma = (v[piece.tau].to(self.device) for v in (schedule.alpha, schedule.sigma))
+        lam = None if piece.lam is None else piece.lam.to(self.device)
+        estimate = self.network(z, alpha, sigma, lam, piece.problem.graph)
+        unit = self.network.scales(alpha, sigma)[2]
+        errors: Tensor = ((estimate - clean) / unit).square().mean(-1)
+        return errors
+
+    def _angle(self, piece: Piece) -> Tensor:
+        schedule = self.source.task.schedule
+        return torch.atan2(schedule.sigma[piece.tau], schedule.alpha[piece.tau]).squeeze(1) * (2 / math.pi)
+
+    def _record(self, writer: Any) -> None:
+        figures = self.validate(self.average)
+        losses = torch.tensor([loss for loss, _ in self._losses])
+        bands = torch.tensor([band for _, band in self._losses]).nanmean(0).tolist()
+        row = {
+            "step": self.step, "seconds": self.seconds, "loss": float(losses.mean()), "loss_by_noise": bands,
+            "validation": figures, **self.source.notes(),
+        }  # fmt: skip
+        if figures["criterion"] <= min(
+            (r["validation"]["criterion"] for r in self.history), default=math.inf
+        ):
+            self.best.load_state_dict(self.average.state_dict())
+        self.history.append(row)
+        self._losses.clear()
+        self._write_events(writer, row)
+
+    def _write_events(self, writer: Any, row: dict[str, Any]) -> None:
+        step = row["step"]
+        writer.add_scalar("loss/all", row["loss"], step)
+        for i, value in enumerate(row["loss_by_noise"]):
+            writer.add_scalar(f"loss by noise/{i / _BANDS:.2f} to {(i + 1) / _BANDS:.2f}", value, step)
+        for name, value in row["validation"].items():
+            writer.add_scalar(f"validation/{name}", value, step)
+        for name, value in self.source.notes().items():
+            writer.add_scalar(f"source/{name}", value, step)
+        if self._duals:
+            writer.add_histogram("multipliers", torch.cat(self._duals), step)
+        from pdi_gym.training_plots import training_curve  # draws: Matplotlib takes a while to load
+
+        writer.add_figure("validation", training_curve(self.history), step)
+
+    @contextmanager
+    def _events(self) -> Iterator[Any]:
+        from torch.utils.tensorboard import SummaryWriter
+
+        with SummaryWriter(str(self.out / "tensorboard"), purge_step=self.step + 1) as writer:
+            yield writer
+
+    # State on disk.
+
+    def save(self) -> None:
+        tensors = {"generator": self.source.task.generator.get_state()}
+        for prefix, network in (("network", self.network), ("average", self.average), ("best", self.best)):
+            tensors |= {f"{prefix}.{k}": v for k, v in network.state_dict().items()}
+        for i, state in self.optimiser.state_dict()["state"].items():
+            tensors |= {f"optimiser.{i}.{k}": v for k, v in state.items()}
+        tensors |= {f"source.{k}": v for k, v in self.source.state().items()}
+        metadata = {
+            "step": self.step, "seconds": self.seconds, "history": self.history, "losses": self._losses,
+            "options": asdict(self.options), "settings": self.settings,
+        }  # fmt: skip
+        save_tensors(self.out / STATE, tensors, metadata)
+        write_text(self.out / "history.json", json.dumps(self.history, indent=1) + "\n")
+
+    def restore(self) -> None:
+        tensors, metadata = load_tensors(self.out / STATE)
+        for name, ours in (("options", asdict(self.options)), ("settings", self.settings)):
+            differing = [k for k in ours if metadata[name].get(k) != ours[k]]
+            if differing:
+                k = differing[0]
+                raise ValueError(
+                    f"{self.out} was trained with {k} = {metadata[name].get(k)!r}, not {ours[k]!r}: "
+                    "resume with the same settings or choose another folder"
+                )
+        self.step, self.seconds, self.history = metadata["step"], metadata["seconds"], metadata["history"]
+        self._losses = [(a, b) for a, b in metadata["losses"]]
+        self.source.task.generator.set_state(tensors["generator"])
+        for prefix, network in (("network", self.network), ("average", self.average), ("best", self.best)):
+            network.load_state_dict(_below(tensors, prefix))
+        content = self.optimiser.state_dict()
+        moments: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in _below(tensors, "optimiser").items():
+            i, key = name.split(".")
+            moments.setdefault(int(i), {})[key] = tensor
+        self.optimiser.load_state_dict({"state": moments, "param_groups": content["param_groups"]})
+        self.source.restore(_below(tensors, "source"))
+
+
+def _line(row: dict[str, Any]) -> str:
+    figures = ", ".join(f"{k} {v:.4g}" for k, v in row["validation"].items())
+    return f"step {row['step']}, {row['seconds']:.0f} s: loss {row['loss']:.3f}; {figures}"
+
+
+def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    start = prefix + "."
+    return {name[len(start) :]: tensor for name, tensor in tensors.items() if name.startswith(start)}
+
+
+def _by_band(errors: Tensor, angle: Tensor) -> Tensor:
+    """(2, bands): sums of errors and counts by noise level."""
+    band = (angle * _BANDS).long().clamp(0, _BANDS - 1)
+    return torch.stack(
+        [torch.zeros(_BANDS).index_add_(0, band, v) for v in (errors, torch.ones_like(errors))]
+    )
+
+
+@contextmanager
+def _signals() -> Iterator[list[int]]:
+    """A list that SIGINT and SIGTERM append to, so that the step under way is finished first."""
+    asked: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+    before = {
+        s: signal.signal(s, lambda number, _: asked.append(number)) for s in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

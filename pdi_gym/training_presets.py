@@ -1,0 +1,85 @@
+"""Sizes of networks and settings of their training, per agent and kind of problem.
+
+`paper` is the paper's size; `cpu`, the default, is what was found on validation instances to reach
+the Monte-Carlo score's figures within an hour on two cores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from pdi_gym import presets
+from pdi_gym.networks import NetworkConfig
+from pdi_gym.options import TrainingOptions
+from pdi_gym.problem import Problem
+from pdi_gym.validation import check_choice, suggest
+
+SIZES = ("cpu", "paper")
+
+_NETWORKS: dict[str, dict[str, dict[str, Any]]] = {
+    "cpu": {
+        "wireless": {"body": "gnn", "width": 32, "depth": 4, "messages": 16, "data_scale": 0.4},
+        "portfolio": {"body": "gnn", "width": 32, "depth": 4, "messages": 16, "data_scale": 4.0},
+        "mixture": {"body": "mlp", "width": 128, "depth": 4},
+        "mixture-plane": {"body": "mlp", "width": 64, "depth": 3},
+    },
+    "paper": {
+        "wireless": {"body": "gnn", "width": 256, "depth": 8, "messages": 256, "data_scale": 0.4},
+        "portfolio": {"body": "gnn", "width": 256, "depth": 8, "messages": 256, "data_scale": 4.0},
+        "mixture": {"body": "mlp", "width": 512, "depth": 8},
+        "mixture-plane": {"body": "mlp", "width": 512, "depth": 8},
+    },
+}
+_UNETS = {
+    "cpu": {"body": "ugnn", "width": 32, "depth": 1, "messages": 16, "levels": 3},
+    "paper": {"body": "ugnn", "width": 64, "depth": 2, "messages": 64, "levels": 4},
+}
+
+_WIRELESS = {"steps": 3000, "instances": 128, "seed_rollouts": 128, "capacity": 256}
+_PORTFOLIO = {
+    "steps": 2000, "instances": 64, "seed_rollouts": 64, "capacity": 128, "chains": 32, "groups": 1,
+    "prior_low": 0.5, "prior_high": 3.0, "validation_instances": 2, "validation_n": 128,
+}  # fmt: skip
+_MIXTURE = {
+    "steps": 6000, "instances": 1, "seed_rollouts": 8, "capacity": 64, "problems": 8, "pairs": 64,
+    "chains": 128, "groups": 1, "keep": 1000, "inner": 50, "rollouts": 1, "prior_low": 0.1,
+    "prior_high": 19.9, "validation_instances": 1, "validation_n": 512,
+}  # fmt: skip
+_TRAINING: dict[tuple[str, str], dict[str, Any]] = {
+    ("", "wireless"): _WIRELESS,
+    ("", "portfolio"): _PORTFOLIO,
+    ("", "mixture"): _MIXTURE,
+    ("", "mixture-plane"): _MIXTURE,
+    ("st", "wireless"): {"dual_step": 2.0, "expert_margin": 0.25},
+}
+"""What differs from the defaults, for all agents ("") and for one."""
+
+
+def setup(
+    agent: str, problem: Problem, size: str, given: dict[str, Any]
+) -> tuple[NetworkConfig, TrainingOptions]:
+    """The network and the training of that agent on that problem, with the given values on top."""
+    check_choice("size", size, SIZES)
+    row = presets.kind(problem)
+    network = dict(_NETWORKS[size].get(row, {"body": "mlp", "width": 128, "depth": 4}))
+    if agent == "st" and network["body"] == "gnn":
+        network |= _UNETS[size]
+    network["dual"] = agent.startswith("pdi-net")
+    training = _TRAINING.get(("", row), {}) | _TRAINING.get((agent, row), {})
+    names = [{f.name for f in fields(cls)} for cls in (NetworkConfig, TrainingOptions)]
+    for name in given:
+        if name not in names[0] | names[1]:
+            known = sorted(names[0] | names[1])
+            raise TypeError(
+                f"training has no option {name!r}{suggest(name, known)}; it takes {', '.join(known)}"
+            )
+    network |= {k: v for k, v in given.items() if k in names[0]}
+    training = training | {k: v for k, v in given.items() if k in names[1]}
+    if network["body"] == "mlp":
+        network |= {"inputs": problem.latent_dim, "n_duals": problem.n_constraints}
+    else:
+        network |= {"inputs": problem.graph.node_features.shape[1] if problem.graph is not None else 1}
+    config = NetworkConfig(**network)
+    config.check(problem)
+    return config, TrainingOptions(**training)

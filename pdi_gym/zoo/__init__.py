@@ -1,0 +1,48 @@
+"""Weights that come with the package: a folder per agent and kind of problem, each with its card."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+from pdi_gym import presets
+from pdi_gym.checkpoints import CARD, load_network
+from pdi_gym.networks import Denoiser
+from pdi_gym.problem import Problem
+
+FOLDER = Path(__file__).parent
+
+
+def folder(agent: str, problem: Problem) -> Path:
+    """Where the weights of that agent for that kind of problem are, if they are shipped."""
+    return FOLDER / f"{agent}-{presets.kind(problem)}"
+
+
+def shipped(agent: str, problem: Problem) -> bool:
+    """Whether there are weights that fit the problem."""
+    place = folder(agent, problem)
+    if not (place / CARD).exists():
+        return False
+    try:
+        load(place, agent).config.check(problem)
+    except ValueError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=16)
+def load(place: Path, agent: str) -> Denoiser:
+    return load_network(place, agent)[0]
+
+
+def network(agent: str, problem: Problem) -> Denoiser:
+    """The shipped network of that agent for that problem, or an error that says how to get one."""
+    place = folder(agent, problem)
+    if not (place / CARD).exists():
+        raise RuntimeError(
+            f"no weights of {agent} are shipped for {type(problem).__name__}: train them with "
+            f"`pdi-gym train {agent} ENV --out FOLDER`, then make_agent({agent!r}).load(FOLDER)"
+        )
+    found = load(place, agent)
+    found.config.check(problem)
+    return found
