@@ -97,8 +97,9 @@ def _play(
             )
         for xi in torch.split(chunk, 1):
             x = actions[atoms[:, slot]]
-            objective += problem.objective(x, xi).double().mean()
-            residuals += problem.constraints(x, xi).double()
+            value, residual = problem.values(x, xi)
+            objective += value.double().mean()
+            residuals += residual.double()
             slot += 1
     return float(objective / horizon), residuals / horizon
 
