@@ -1,29 +1,66 @@
 from __future__ import annotations
 
+import errno
 import json
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from pdi_gym import cli, evaluation
+from pdi_gym.agents import AGENTS, make_agent
+from pdi_gym.bench import Result
 from pdi_gym.cli import main
+from pdi_gym.evaluation import make_env
 
-COMPARE = [
-    "compare",
-    "MixtureOfGaussians2D-v0",
-    "--agents",
-    "pdi-mc",
-    "random",
-    "--instances",
-    "1",
-    "--n",
-    "16",
-]
+TOY = ["compare", "MixtureOfGaussians2D-v0"]
+COMPARE = [*TOY, "--agents", "pdi-mc", "random", "--instances", "1", "--n", "16"]
 
 
-def test_list(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["list"])
+def code_of(arguments: list[str]) -> int:
+    """The exit code of a command, 0 where it just returns."""
+    try:
+        main(arguments)
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    return " ".join(capsys.readouterr().err.split())
+
+
+def metrics(path: Path) -> list[dict[str, Any]]:
+    return [row["metrics"] for row in json.loads(path.read_text())]
+
+
+def test_list(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    main(["list", "--json", str(tmp_path / "list.json")])
     printed = capsys.readouterr().out
     assert "MixtureOfGaussians-v0" in printed and "pdi-mc" in printed
+    content = json.loads((tmp_path / "list.json").read_text())
+    assert {e["id"] for e in content["environments"]} >= {"WirelessPower-v0", "Portfolio-v0"}
+    agents = {a["agent"]: a for a in content["agents"]}
+    assert set(agents) == set(AGENTS) and agents["full-power"]["applies_to"] == ["WirelessPower-v0"]
+    assert not agents["pdi-mc"]["needs_training"] and agents["pdi-mc"]["weights_shipped_for"] == []
+    main(["list", "--quiet"])
+    assert capsys.readouterr().out == ""
+
+
+def test_an_agent_that_must_learn_first_is_not_compared_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = make_env("MixtureOfGaussians2D-v0", {}).problem
+    agent = AGENTS["random"]
+    assert agent.ready(problem)
+    monkeypatch.setattr(agent, "needs_training", True)
+    assert not agent.ready(problem)
+    monkeypatch.setattr(agent, "shipped", classmethod(lambda cls, problem: True))
+    assert agent.ready(problem)
+    monkeypatch.setattr(agent, "missing", classmethod(lambda cls: "pip install something"))
+    assert not agent.ready(problem)
 
 
 def test_compare_leaves_everything_behind(
@@ -49,17 +86,29 @@ def test_compare_leaves_everything_behind(
     ("arguments", "message"),
     [
         (["compare", "Mixture-v0"], "unknown environment 'Mixture-v0'"),
-        (["compare", "MixtureOfGaussians2D-v0", "--agents", "pdi"], "unknown agent 'pdi'"),
-        (["compare", "MixtureOfGaussians2D-v0", "--instances", "0"], "instances must be a whole number"),
-        (["compare", "MixtureOfGaussians2D-v0", "--horizon", "0"], "horizon must be a whole number"),
-        (
-            ["compare", "MixtureOfGaussians2D-v0", "--out", "/dev/null/x"],
-            "out must be somewhere that can be written",
-        ),
+        ([*TOY, "--agents", "pdi"], "unknown agent 'pdi'"),
+        ([*TOY, "--agents", "pdi-mc@quick"], "preset must be one of fast, paper; got 'quick'"),
+        ([*TOY, "--agents", "full-power"], "full-power does not apply"),
+        ([*TOY, "--agents", "random", "random"], "agents must differ by name"),
+        ([*TOY, "--instances", "0"], "instances must be a whole number"),
+        ([*TOY, "--instances", "2"], "instances must be ≤ 1"),
+        ([*TOY, "--horizon", "0"], "horizon must be a whole number"),
+        ([*TOY, "--trials", "0"], "trials must be a whole number"),
+        ([*TOY, "--n", "0"], "n must be a whole number"),
+        ([*TOY, "--workers", "0"], "workers must be a whole number"),
+        ([*TOY, "--seed", "-1"], "seed must be a whole number"),
+        ([*TOY, "--out", "/dev/null/x"], "out must be somewhere"),
+        ([*TOY, "--json", "/dev/null/x.json"], "json must be somewhere"),
+        ([*TOY, "--json", "/tmp"], "json must be a file"),
+        ([*TOY, "--instnces", "1"], "--instnces"),
+        ([*TOY, "--instances", "two"], "--instances"),
+        (["compare"], "required"),
+        (["compete"], "compete"),
         (["bench", "--names", "mixtur-gradient"], "did you mean mixture-gradient"),
+        (["list", "--json", "/dev/null/x.json"], "json must be somewhere"),
     ],
 )
-def test_bad_usage_exits_with_2(
+def test_bad_usage_exits_with_2_and_writes_nothing(
     arguments: list[str],
     message: str,
     capsys: pytest.CaptureFixture[str],
@@ -67,14 +116,115 @@ def test_bad_usage_exits_with_2(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as stop:
-        main(arguments)
-    assert stop.value.code == 2
-    assert message in " ".join(capsys.readouterr().err.split())
+    assert code_of(arguments) == 2
+    assert message in said(capsys)
     assert not list(tmp_path.rglob("*.json"))
 
 
-def test_unknown_option_exits_with_2() -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["compare", "MixtureOfGaussians2D-v0", "--instnces", "1"])
-    assert stop.value.code == 2
+def test_out_that_is_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("mine")
+    for out in ("file", "file/below"):
+        assert code_of([*COMPARE, "--out", str(tmp_path / out)]) == 2
+        assert "out must be somewhere that can be written" in said(capsys)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_an_agent_that_fails_is_named_and_exits_with_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def diverge(self: Any, *_: Any) -> None:
+        raise FloatingPointError("not finite at step 3")
+
+    monkeypatch.setattr(AGENTS["pdi-mc"], "_sample", diverge)
+    arguments = [*TOY, "--agents", "random", "pdi-mc", "--n", "8", "--out", str(tmp_path)]
+    assert code_of(arguments) == 1
+    message = said(capsys)
+    assert "pdi-mc on instance 0 of MixtureOfGaussians2D-v0" in message and "step 3" in message
+    assert "the same command goes on from there" in message
+    assert [p.name for p in (tmp_path / "rows").iterdir()] == ["random-0.json"]
+
+
+def test_interruption_says_how_to_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "compare", interrupted)
+    assert code_of([*COMPARE, "--out", str(tmp_path)]) == 1
+    assert f"Finished rows are in {tmp_path}" in said(capsys)
+
+
+@contextmanager
+def small_disk(limit: int) -> Iterator[None]:
+    """Writes beyond so many bytes of a file fail with an OSError, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize(("n", "kept"), [(4096, 0), (8, 1)], ids=["policy", "report"])
+def test_a_full_disk_fails_cleanly_and_can_be_resumed(
+    n: int, kept: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Either the policy does not fit, or it does and the page written later does not."""
+    arguments = [*TOY, "--agents", "random", "--n", str(n), "--horizon", "20", "--quiet"]
+    with small_disk(12_000):
+        assert code_of([*arguments, "--out", str(tmp_path / "a")]) == 1
+    message = said(capsys)
+    assert "File too large" in message and "the same command goes on from there" in message
+    assert len(list((tmp_path / "a").rglob("rows/*.json"))) == kept
+    assert len(list((tmp_path / "a").rglob("policies/*"))) == kept
+    assert not list(tmp_path.rglob("*.tmp*")) and not (tmp_path / "a" / "report.html").exists()
+    for out in ("a", "b"):
+        rows = ["--json", str(tmp_path / f"{out}.json"), "--out", str(tmp_path / out)]
+        assert code_of([*arguments, *rows]) == 0
+    assert metrics(tmp_path / "a.json") == metrics(tmp_path / "b.json")
+    assert (tmp_path / "a" / "report.html").exists()
+
+
+def test_no_space_left_while_a_row_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(evaluation, "write_text", full)
+    assert code_of([*TOY, "--agents", "random", "--n", "8", "--out", str(tmp_path)]) == 1
+    assert "No space left on device" in said(capsys)
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_render_and_bench_can_be_quiet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "still.png"
+    main(
+        [
+            "render",
+            "MixtureOfGaussians2D-v0",
+            "--agent",
+            "random",
+            "--slots",
+            "2",
+            "--quiet",
+            "--out",
+            str(out),
+        ]
+    )
+    assert out.exists()
+    monkeypatch.setattr(cli.bench, "run", lambda names: [Result("a", "this", 1.0, "that", 3.0, "> 1")])
+    main(["bench", "--quiet", "--json", str(tmp_path / "bench.json")])
+    assert capsys.readouterr().out == ""
+    [result] = json.loads((tmp_path / "bench.json").read_text())
+    assert result["name"] == "a" and result["ratio"] == 3
+
+
+def test_policies_kept_by_compare_are_those_of_the_agent(tmp_path: Path) -> None:
+    main([*TOY, "--agents", "random", "--n", "8", "--seed", "5", "--quiet", "--out", str(tmp_path)])
+    policy, _ = evaluation.load_policy(tmp_path / "policies" / "random-0.npz")
+    problem = make_env("MixtureOfGaussians2D-v0", {}).make_problem(0)
+    assert np.array_equal(policy.actions, make_agent("random").sample(problem, 8, 5).actions)
