@@ -2,8 +2,8 @@
 
     python docs/generate.py
 
-Pages under environments/, api.md and reproduction.md are written whole. Pages under agents/ keep their
-words; what stands between `<!-- generated -->` and `<!-- end -->` is replaced.
+Pages under environments/, api.md and reproduction.md (from the committed results) are written whole.
+Pages under agents/ keep their words; what stands between `<!-- generated -->` and `<!-- end -->` is replaced.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 import gymnasium as gym
 
 import pdi_gym  # noqa: F401  (registers the environments)
+from pdi_gym import reproduce
 from pdi_gym.agents import AGENTS
 from pdi_gym.envs import ErgodicEnv
 
@@ -206,21 +207,18 @@ def methods(cls: type[Any]) -> str:
 
 
 def reproduction() -> str:
-    """Every script under runs/ whose docstring says how to run it."""
-    lines = [
-        NOTE,
-        "# Reproduction\n",
-        "One script per table or figure. Each keeps its settings and versions beside its results under",
-        "[runs/results](../runs/results); unfinished work is under `runs/logs`, which git ignores.\n",
-    ]
-    for path in sorted((DOCS.parent / "runs").glob("*.py")):
+    """The paper's experiments with their verdicts, then the other scripts under runs/."""
+    note = NOTE.replace("edit the docstring instead", "run the experiments instead")
+    lines = [note, "# Reproduction\n", reproduce.page(), "## Other scripts\n"]
+    named = {reproduce.script(name) for name in reproduce.EXPERIMENTS}
+    for path in sorted(p for p in (DOCS.parent / "runs").glob("*.py") if p not in named):
         text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
         commands = [line for line in text.splitlines() if line.startswith("python ")]
         if commands:
             words = "\n".join(line for line in text.splitlines() if line not in commands)
             words = re.sub(r"\n{3,}", "\n\n", words).strip()
             shown = "\n".join(commands)
-            lines.append(f"## `runs/{path.name}`\n\n{words}\n\n```sh\n{shown}\n```\n")
+            lines.append(f"### `runs/{path.name}`\n\n{words}\n\n```sh\n{shown}\n```\n")
     return "\n".join(lines)
 
 

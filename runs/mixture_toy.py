@@ -24,7 +24,7 @@ SHARED, OWN = "one λ for all", "one λ per sample"
 
 @dataclass
 class Args(Common):
-    seeds: int = 5
+    seeds: int = 4
     """Inference seeds."""
     n: int = 1024
     """Samples per policy."""

@@ -25,7 +25,7 @@ QUICK = {"seeds": 2, "n": 256}
 
 @dataclass
 class Args(Common):
-    seeds: int = 8
+    seeds: int = 4
     """Inference seeds."""
     n: int = 1024
     """Samples per run."""

@@ -20,7 +20,7 @@ QUICK = {"instances": 3, "n": 64, "T": 200}
 
 @dataclass
 class Args(Common):
-    instances: int = 6
+    instances: int = 4
     """Test instances, from the first."""
     n: int = 256
     """Portfolios per policy."""

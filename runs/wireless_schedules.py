@@ -21,7 +21,7 @@ QUICK = {"networks": 3, "n": 40, "trials": 10}
 
 @dataclass
 class Args(Common):
-    networks: int = 16
+    networks: int = 8
     """Test networks, from the first."""
     n: int = 200
     """Decisions per policy."""

@@ -1,12 +1,8 @@
 """WirelessPower-v0 and the agents on it: conformance, known answers on two users, independent fading."""
 
 import dataclasses
-import importlib.util
-import json
 import math
-import sys
 import warnings
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -316,27 +312,3 @@ def test_sb3_evaluates_our_agents(observation):
         warnings.simplefilter("ignore", UserWarning)  # it recommends a Monitor wrapper
         mean, _ = evaluate_policy(agent, env, n_eval_episodes=2)
     assert mean > 20
-
-
-# The table.
-
-
-def test_the_table_continues_where_it_stopped(tmp_path, monkeypatch):
-    path = Path(__file__).parents[1] / "runs" / "wireless_table.py"
-    spec = importlib.util.spec_from_file_location("wireless_table", path)
-    table = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "wireless_table", table)
-    spec.loader.exec_module(table)
-    few = {"n": 4, "horizon": 5, "trials": 2, "workers": 1, "out": tmp_path, "logs": tmp_path / "logs"}
-    table.main(table.Args(rows=("full-power",), instances=1, **few))
-    stored = tmp_path / "logs" / "rows" / "full-power-0.json"
-    first = stored.stat().st_mtime_ns
-    table.main(table.Args(rows=("full-power", "random"), instances=2, **few))
-    assert stored.stat().st_mtime_ns == first
-    content = json.loads((tmp_path / "table.json").read_text())
-    assert [len(content["rows"][label]) for label in ("full-power", "random")] == [2, 2]
-    rates = [row["metrics"]["mean_rate"] for row in content["rows"]["random"]]
-    assert content["summary"]["random"]["mean_rate"] == pytest.approx([np.mean(rates), np.std(rates)])
-    assert "| full-power | 2 |" in (tmp_path / "table.md").read_text()
-    with pytest.raises(SystemExit, match="rows must be among"):
-        table.main(table.Args(rows=("nobody",), **few))
