@@ -78,17 +78,20 @@ class LearnedAgent(DiffusionAgent):
         problems, checks = self._instances(on, validation, size, training)
         config, options = setup(self.name, problems[0], size, training)
         problems, checks = problems[: options.instances], checks[: options.validation_instances]
-        sampler = replace(self.options(problems[0]), device=device)
+        samplers = [replace(self.options(p), device=device) for p in problems]
         generator = torch.Generator().manual_seed(seed)
-        task = Task(problems, sampler, options, generator)
+        task = Task(problems, samplers, options, generator)
         torch.manual_seed(seed)
         network = config.build()
-        settings = {"agent": self.name, "seed": seed, "network": asdict(config), "sampler": asdict(sampler)}
+        settings = {
+            "agent": self.name, "problem": presets.kind(problems[0]), "seed": seed, "network": asdict(config),
+            "sampler": asdict(samplers[0]),
+        }  # fmt: skip
         folder = Path(out)
         references = [monte_carlo(p, options, self.preset) for p in checks]
         run = Training(
             network, self._source(task, start), options,
-            lambda net: self._validate(net, checks, references, options, sampler),
+            lambda net: self._validate(net, checks, references, options),
             folder, device, settings,
         )  # fmt: skip
         self._begin(run, start)
@@ -97,7 +100,7 @@ class LearnedAgent(DiffusionAgent):
         self.card = {
             "agent": self.name, "problem": presets.kind(problems[0]), "instances": len(problems),
             "parameters": sum(p.numel() for p in self.network.parameters()),
-            "training": asdict(options), "sampler": asdict(sampler), "seed": seed, "criterion": CRITERION,
+            "training": asdict(options), "sampler": asdict(samplers[0]), "seed": seed, "criterion": CRITERION,
             "best_step": best["step"], "validation": best["validation"],
             "budget": {
                 "gradient_steps": options.steps, "pairs": options.steps * options.problems * options.pairs,
@@ -137,14 +140,14 @@ class LearnedAgent(DiffusionAgent):
         problems: list[Problem],
         references: list[Samples],
         options: TrainingOptions,
-        sampler: NetworkOptions,
     ) -> dict[str, float]:
-        schedule = make_schedule(sampler.schedule, sampler.T)
-        rows = []
+        rows, n = [], options.validation_n
+        device = str(next(network.parameters()).device)
         for problem, reference in zip(problems, references, strict=True):
-            n = options.validation_n
+            sampler = self.options(problem)
+            schedule = make_schedule(sampler.schedule, sampler.T)
             samples = infer(
-                problem, NetworkScore(network, problem, schedule, sampler.alpha_min, sampler.device), sampler,
+                problem, NetworkScore(network, problem, schedule, sampler.alpha_min, device), sampler,
                 n=n, groups=divisor_at_most(n, options.groups), generator=torch.Generator().manual_seed(1),
                 **self._variant(problem, sampler),
             )  # fmt: skip

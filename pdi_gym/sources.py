@@ -36,10 +36,10 @@ class Piece(NamedTuple):
 
 @dataclass
 class Task:
-    """What all sources need: training problems, the sampler's options, training options, randomness."""
+    """What all sources need: training problems, the sampler's options on each, and randomness."""
 
     problems: list[Problem]
-    options: DiffusionOptions
+    options: list[DiffusionOptions]
     training: TrainingOptions
     generator: torch.Generator
     schedule: Schedule = field(init=False)
@@ -47,26 +47,30 @@ class Task:
     """Samples that went through a score field in rollouts so far."""
 
     def __post_init__(self) -> None:
-        self.schedule = make_schedule(self.options.schedule, self.options.T)
+        self.schedule = make_schedule(self.options[0].schedule, self.options[0].T)
 
     def choose(self, count: int, among: int) -> list[int]:
         """Indices without repetition, in random order."""
         return torch.randperm(among, generator=self.generator)[:count].tolist()
 
-    def network_score(self, network: CleanEstimator, problem: Problem) -> NetworkScore:
+    def network_score(self, network: CleanEstimator, which: int) -> NetworkScore:
         device = next(network.parameters()).device if isinstance(network, torch.nn.Module) else "cpu"
-        return NetworkScore(network, problem, self.schedule, self.options.alpha_min, str(device))
+        alpha_min = self.options[which].alpha_min
+        return NetworkScore(network, self.problems[which], self.schedule, alpha_min, str(device))
 
-    def monte_carlo(self, problem: Problem) -> MonteCarloScore:
-        o = self.options
-        return MonteCarloScore(problem, self.schedule, o.beta, o.n_candidates, o.candidates, o.alpha_min)
+    def monte_carlo(self, which: int) -> MonteCarloScore:
+        o = self.options[which]
+        return MonteCarloScore(
+            self.problems[which], self.schedule, o.beta, o.n_candidates, o.candidates, o.alpha_min
+        )
 
-    def target(self, problem: Problem, z: Tensor, tau: Tensor, lam: Tensor) -> Tensor:
+    def target(self, which: int, z: Tensor, tau: Tensor, lam: Tensor) -> Tensor:
         """Projected clean estimates (S, d) of the Monte-Carlo score: the ε-target, rebuilt as ẑ_0."""
-        xi = None if problem.exact else problem.draw(self.options.n_draws, self.generator)
+        problem, options = self.problems[which], self.options[which]
+        xi = None if problem.exact else problem.draw(options.n_draws, self.generator)
         noisy, times = z.unsqueeze(1), tau.unsqueeze(1)
-        value = self.monte_carlo(problem)(noisy, times, lam.unsqueeze(1), xi, self.generator)
-        clean = tweedie(noisy, value, times, self.schedule, self.options.alpha_min)
+        value = self.monte_carlo(which)(noisy, times, lam.unsqueeze(1), xi, self.generator)
+        clean = tweedie(noisy, value, times, self.schedule, options.alpha_min)
         return problem.project(clean).squeeze(1)
 
 
@@ -92,7 +96,7 @@ class Recorder:
         self.asked.append((z, tau, lam))
         return self.score(z, tau, lam, xi, generator)
 
-    def pairs(self, index: int, keep: int, generator: torch.Generator) -> Pairs:
+    def pairs(self, which: int, keep: int, generator: torch.Generator) -> Pairs:
         """`keep` of the samples met, over all times, groups and chains."""
         z = torch.stack([z for z, _, _ in self.asked])  # (T, C, I, d)
         lam = torch.stack([lam for _, _, lam in self.asked])  # (T, C, 1, m)
@@ -100,21 +104,21 @@ class Recorder:
         flat = torch.randint(T * C * chains, (keep,), generator=generator)
         t, c, i = flat // (C * chains), flat // chains % C, flat % chains
         tau = torch.tensor([tau for _, tau, _ in self.asked])
-        return Pairs(index, z[t, c, i], tau[t].unsqueeze(1), lam[t, c, 0])
+        return Pairs(which, z[t, c, i], tau[t].unsqueeze(1), lam[t, c, 0])
 
 
 def rollout(
-    task: Task, index: int, score: ScoreField, *, dual_step: float | None = None
+    task: Task, which: int, score: ScoreField, *, dual_step: float | None = None
 ) -> tuple[Pairs, Tensor]:
     """The pairs of one run of the sampler, and its final latents (n, d)."""
     recorder = Recorder(score)
     options = task.training
     samples = infer(
-        task.problems[index], recorder, task.options, n=options.chains, groups=options.groups,
+        task.problems[which], recorder, task.options[which], n=options.chains, groups=options.groups,
         generator=task.generator, dual_step=dual_step,
     )  # fmt: skip
-    task.calls += options.chains * task.options.T
-    return recorder.pairs(index, options.keep, task.generator), samples.z
+    task.calls += options.chains * task.schedule.T
+    return recorder.pairs(which, options.keep, task.generator), samples.z
 
 
 class Buffer:
@@ -199,29 +203,26 @@ class Replay(Source):
     def prepare(self, step: int, network: CleanEstimator) -> None:
         task, options = self.task, self.task.training
         if step == 0:
-            for index in task.choose(options.seed_rollouts, len(task.problems)):
-                problem = task.problems[index]
-                score = (
-                    task.monte_carlo(problem)
-                    if self.teacher is None
-                    else task.network_score(self.teacher, problem)
-                )
-                self.buffer.push(rollout(task, index, score)[0])
+            for which in task.choose(options.seed_rollouts, len(task.problems)):
+                score: ScoreField = task.monte_carlo(which)
+                if self.teacher is not None:
+                    score = task.network_score(self.teacher, which)
+                self.buffer.push(rollout(task, which, score)[0])
         if not self.buffer.rollouts or (step > 0 and step % options.inner == 0):
-            for index in task.choose(options.rollouts, len(task.problems)):
-                score = task.network_score(network, task.problems[index])
-                self.buffer.push(rollout(task, index, score)[0])
+            for which in task.choose(options.rollouts, len(task.problems)):
+                self.buffer.push(rollout(task, which, task.network_score(network, which))[0])
 
     def pieces(self, step: int) -> Iterator[Piece]:
         task, options = self.task, self.task.training
         exploit = options.exploit * min(1.0, step / options.exploit_steps)
         for pairs in self.buffer.sample(task):
-            problem, lam = task.problems[pairs.which], pairs.lam
+            lam = pairs.lam
             mean = options.prior_low + options.prior_high * (1 - task.schedule.alpha[pairs.tau])
             drawn = mean * torch.empty_like(lam).exponential_(generator=task.generator)
             replayed = torch.rand((len(lam), 1), generator=task.generator) < exploit
             z, lam = self.perturb(pairs.z, torch.where(replayed, lam, drawn))
-            yield Piece(problem, z, pairs.tau, lam, task.target(problem, z, pairs.tau, lam))
+            clean = task.target(pairs.which, z, pairs.tau, lam)
+            yield Piece(task.problems[pairs.which], z, pairs.tau, lam, clean)
 
 
 class Duals(Source):
@@ -234,7 +235,7 @@ class Duals(Source):
     def __init__(self, task: Task, reference: Tensor | None = None):
         super().__init__(task)
         m = task.problems[0].n_constraints
-        self.lam = torch.full((len(task.problems), m), task.options.dual_init)
+        self.lam = torch.full((len(task.problems), m), task.options[0].dual_init)
         self.reference = reference
         """Multipliers (r, m) that PDI finds on the first r instances, for the training curve."""
 
@@ -242,24 +243,23 @@ class Duals(Source):
         task, options = self.task, self.task.training
         if step % options.inner:
             return
-        for index in task.choose(options.rollouts, len(task.problems)):
-            problem = task.problems[index]
-            pairs, z = rollout(task, index, task.network_score(network, problem), dual_step=0.0)
+        for which in task.choose(options.rollouts, len(task.problems)):
+            problem, sampler = task.problems[which], task.options[which]
+            pairs, z = rollout(task, which, task.network_score(network, which), dual_step=0.0)
             self.buffer.push(pairs)
             if step > 0 and options.dual_step > 0:
-                xi = None if problem.exact else problem.draw(8 * task.options.n_draws, task.generator)
+                xi = None if problem.exact else problem.draw(8 * sampler.n_draws, task.generator)
                 residual = problem.constraints(problem.decode(z), xi).mean(0)
-                self.lam[index] = (self.lam[index] + options.dual_step * residual).clamp(
-                    min=0, max=task.options.dual_max
-                )
+                lam = self.lam[which] + options.dual_step * residual
+                self.lam[which] = lam.clamp(min=0, max=sampler.dual_max)
 
     def pieces(self, step: int) -> Iterator[Piece]:
         task = self.task
         for pairs in self.buffer.sample(task):
-            problem = task.problems[pairs.which]
             lam = self.lam[pairs.which].expand(len(pairs.z), -1)
             z, _ = self.perturb(pairs.z, lam)
-            yield Piece(problem, z, pairs.tau, None, task.target(problem, z, pairs.tau, lam))
+            clean = task.target(pairs.which, z, pairs.tau, lam)
+            yield Piece(task.problems[pairs.which], z, pairs.tau, None, clean)
 
     def notes(self) -> dict[str, float]:
         notes = super().notes() | {"mean_dual": float(self.lam.mean())}

@@ -10,7 +10,9 @@ from typing import Any
 import tyro
 from rich.console import Console
 
+from pdi_gym import tracking
 from pdi_gym.agents import AGENTS, make_agent
+from pdi_gym.agents.learned import LearnedAgent
 from pdi_gym.evaluation import one_thread
 from pdi_gym.validation import suggest
 
@@ -64,6 +66,9 @@ class Train:
                 quiet=self.quiet,
                 **given,
             )
+        if isinstance(agent, LearnedAgent):
+            agent.card["command"] = tracking.command()
+            agent.save(out)
         if not self.quiet:
             console.print(
                 f"Trained: {out}\nUse it: make_agent({self.agent!r}).load({str(out)!r})\n"

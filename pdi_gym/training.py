@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
 
-from pdi_gym.checkpoints import load_tensors, save_tensors
+from pdi_gym.checkpoints import load_tensors, save_network, save_tensors
 from pdi_gym.files import write_text
 from pdi_gym.networks import Denoiser
 from pdi_gym.options import TrainingOptions
@@ -49,7 +49,7 @@ class Training:
     out: Path
     device: str = "cpu"
     settings: dict[str, Any] = field(default_factory=dict)
-    """What a resumed run must share with the one it continues."""
+    """What a resumed run must share with the one it continues; names at least the agent and problem."""
 
     def __post_init__(self) -> None:
         self.network.to(self.device)
@@ -150,6 +150,11 @@ class Training:
         ):
             self.best.load_state_dict(self.average.state_dict())
         self.history.append(row)
+        card = {k: self.settings[k] for k in ("agent", "problem")} | {
+            "step": self.step,
+            "validation": figures,
+        }
+        save_network(self.out / "checkpoints" / f"step-{self.step:06d}", self.average, card, half=True)
         self._losses.clear()
         self._write_events(writer, row)
 

@@ -46,13 +46,24 @@ _MIXTURE = {
     "chains": 128, "groups": 1, "keep": 1000, "inner": 50, "rollouts": 1, "prior_low": 0.1,
     "prior_high": 19.9, "validation_instances": 1, "validation_n": 512,
 }  # fmt: skip
+# fmt: off
 _TRAINING: dict[tuple[str, str], dict[str, Any]] = {
     ("", "wireless"): _WIRELESS,
     ("", "portfolio"): _PORTFOLIO,
     ("", "mixture"): _MIXTURE,
     ("", "mixture-plane"): _MIXTURE,
-    ("st", "wireless"): {"dual_step": 2.0, "expert_margin": 0.25},
+    # With 25 dual steps of 1 per instance the multipliers can travel as far as in PDI's 50 steps of .5.
+    ("dt", "wireless"): {
+        "instances": 64, "inner": 27, "rollouts": 16, "chains": 20, "groups": 1, "keep": 100,
+        "capacity": 128, "dual_step": 1.0,
+    },
+    ("dt-plus", "wireless"): {
+        "steps": 1500, "rate": 1e-3, "instances": 64, "inner": 27, "rollouts": 4, "chains": 20, "groups": 1,
+        "keep": 100, "capacity": 128, "dual_step": 0.0,
+    },
+    ("st", "wireless"): {"steps": 4000, "dual_step": 2.0, "expert_margin": 0.45},
 }
+# fmt: on
 """What differs from the defaults, for all agents ("") and for one."""
 
 
