@@ -15,6 +15,7 @@ from pdi_gym.agents.learned import DualTraining, DualTrainingPlus, PDINet, PDINe
 from pdi_gym.agents.pdi import PDI, FrozenLast, FrozenMean, FrozenTail, Unconstrained
 from pdi_gym.agents.pdl import PDL
 from pdi_gym.agents.pdm import PDM
+from pdi_gym.agents.ppo import PPO
 from pdi_gym.problem import Problem
 from pdi_gym.validation import suggest
 
@@ -44,6 +45,7 @@ AGENTS: dict[str, type[Agent]] = {
         DualTraining,
         DualTrainingPlus,
         Supervised,
+        PPO,
     )
 }
 

@@ -49,7 +49,7 @@ without any."""
 API: dict[str, tuple[str, ...]] = {
     "pdi_gym": ("Problem", "TimeSharingPolicy"),
     "pdi_gym.agents": ("make_agent", "list_agents", "Agent"),
-    "pdi_gym.envs": ("ErgodicEnv", "ErgodicVectorEnv", "RecordConstraintStatistics"),
+    "pdi_gym.envs": ("ErgodicEnv", "ErgodicVectorEnv", "LagrangianReward", "RecordConstraintStatistics"),
     "pdi_gym.evaluation": ("evaluate", "compare", "load_policy"),
     "pdi_gym.problems": ("WirelessPower", "Portfolio", "MixtureOfGaussians"),
     "pdi_gym.samplers": ("pdi", "langevin"),
@@ -60,6 +60,15 @@ API: dict[str, tuple[str, ...]] = {
     "pdi_gym.outputs": ("write_outputs",),
     "pdi_gym.report": ("write_report",),
     "pdi_gym.rendering": ("play", "save"),
+    "pdi_gym.sb3": (
+        "make_sb3_vec",
+        "SB3VecEnv",
+        "LagrangianVecReward",
+        "GraphObservation",
+        "GraphExtractor",
+        "GraphPolicy",
+        "AgentAlgorithm",
+    ),
 }
 """Module → the names that its overview lists."""
 

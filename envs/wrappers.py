@@ -45,7 +45,7 @@ class RecordConstraintStatistics(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class Multipliers:
-    """λ of a batch of horizons, raised by violation and lowered by slack: λ ← [λ + η (f + margin)]₊ after every slot.
+    """λ of a batch of horizons: λ ← [λ + η (f + margin)]₊ after every slot.
 
     λ and the constraints f have shape (rows, m). With `shared`, all rows play one instance: they
     have one λ, which moves by the average of their residuals.
@@ -103,12 +103,13 @@ def add_duals_space(space: spaces.Space[Any], n_constraints: int) -> spaces.Spac
 class LagrangianReward(gym.Wrapper[Any, Any, Any, Any]):
     """The reward less Σ_j λ_j f_j: what a method for plain rewards can maximise to meet averages.
 
-    λ takes a step [λ + η (f + margin)]₊ after every slot, so that it is never late and the observation, which
-    holds it (key `duals`, or the last m entries of a flat one), is all that the next reward needs.
-    An agent that maximises the reward for the λ it sees turns to each constraint in its turn, and
-    the average over slots meets all of them, which no fixed λ can promise. λ goes on through the
-    horizons of an instance and starts at `dual_init` with a new one. `dual_step` is η; `margin` is what
-    averages are to hold with to spare, in the constraints' units; λ is shown as log(1 + λ/dual_unit). `info["duals"]` is the λ that charged this slot, `info["slot_reward"]` the
+    λ takes a step [λ + η (f + margin)]₊ after every slot, so that it is never late and the
+    observation, which holds it (key `duals`, or the last m entries of a flat one), is all that the
+    next reward needs. An agent that maximises the reward for the λ it sees turns to each constraint
+    in its turn, and the average over slots meets all of them, which no fixed λ can promise. λ goes on
+    through the horizons of an instance and starts at `dual_init` with a new one. `dual_step` is η;
+    `margin` is what averages are to hold with to spare, in the constraints' units; λ is shown as
+    log(1 + λ/dual_unit). `info["duals"]` is the λ that charged this slot, `info["slot_reward"]` the
     reward without it.
     """
 

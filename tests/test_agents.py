@@ -24,7 +24,12 @@ def quick(name: str) -> dict[str, Any]:
     return {k: v for k, v in wanted.items() if k in known}
 
 
-CASES = [(agent, name) for name, make in PROBLEMS.items() for agent in list_agents(make())]
+CASES = [
+    (agent, name)
+    for name, make in PROBLEMS.items()
+    for agent in list_agents(make())
+    if AGENTS[agent].ready(make())
+]
 
 
 @pytest.mark.parametrize(("name", "case"), CASES)

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 import torch
+from rich.console import Console
+from rich.progress import track
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger, configure
@@ -123,7 +125,7 @@ def build_policy(venv: VecEnv, options: Any, graph: bool, weights: dict[str, Ten
 
 
 def train(
-    setup: Setup, options: Any, *, steps: int, seed: int, device: str, out: Path | None
+    setup: Setup, options: Any, *, steps: int, seed: int, device: str, out: Path | None, quiet: bool
 ) -> dict[str, Tensor]:
     """Learn for at least `steps` slots, all rows counted, from the checkpoint in `out` if there is one.
 
@@ -132,42 +134,48 @@ def train(
     """
     venv, charged = lagrangian_env(setup, options, options.n_envs, options.horizon)
     scaled = VecNormalize(venv, norm_obs=False, gamma=0.0)
-    # γ = 0: given λ, what a slot earns does not depend on earlier actions, so nothing else is credit.
-    model = PPO(
-        GraphPolicy if setup.graph else "MlpPolicy",
-        scaled,
-        learning_rate=options.learning_rate,
-        n_steps=options.n_steps,
-        batch_size=options.batch_size,
-        n_epochs=options.n_epochs,
-        gamma=0.0,
-        gae_lambda=1.0,
-        policy_kwargs=policy_settings(options, setup.graph),
-        seed=seed,
-        device=device,
-    )
-    folder = None if out is None else str(out / "tensorboard")
-    model.set_logger(configure(folder, ["tensorboard"]) if folder else Logger(None, []))
+    with own_randomness(seed):
+        model = _model(scaled, options, setup.graph, seed, device)
+    events = None if out is None else configure(str(out / "tensorboard"), ["tensorboard"])
+    model.set_logger(events or Logger(None, []))
     slots = ROLLOUTS * options.n_steps * options.n_envs
     first = 0 if out is None else restore(out, model, scaled)
+    numbers = range(first, -(-steps // slots))
+    progress = track(numbers, "training", console=Console(quiet=quiet), disable=quiet)
     with one_thread():
-        for number in range(first, -(-steps // slots)):
+        for number in progress:
             with own_randomness(int(seeding.rng(seed, seeding.POLICY, number).integers(2**31))) as start:
                 model.set_random_seed(start)
                 model.num_timesteps = number * slots
                 model._last_obs = None  # SB3 resets the environments when there is none
                 model.learn(slots, _Watch(charged), reset_num_timesteps=False)
             if out is not None:
-                checkpoint(out, model, scaled, number + 1)
+                checkpoint(out, model, scaled, number + 1, describe(setup, options, seed))
     venv.close()
     return {k: v.detach().cpu().clone() for k, v in model.policy.state_dict().items()}
+
+
+def _model(venv: VecEnv, options: Any, graph: bool, seed: int, device: str) -> PPO:
+    # γ = 0: given λ, what a slot earns does not depend on earlier actions, so nothing else is credit.
+    return PPO(
+        GraphPolicy if graph else "MlpPolicy",
+        venv,
+        learning_rate=options.learning_rate,
+        n_steps=options.n_steps,
+        batch_size=options.batch_size,
+        n_epochs=options.n_epochs,
+        gamma=0.0,
+        gae_lambda=1.0,
+        policy_kwargs=policy_settings(options, graph),
+        seed=seed,
+        device=device,
+    )
 
 
 def describe(setup: Setup, options: Any, seed: int) -> dict[str, Any]:
     """JSON of what decides a training, but for its length."""
     kwargs = {k: v if _plain(v) else type(v).__name__ for k, v in setup.env_kwargs.items()}
     return {
-        "format": 1,
         "problem": type(setup.problem).__name__,
         "env_id": setup.env_id,
         "env_kwargs": kwargs,
