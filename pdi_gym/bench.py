@@ -98,19 +98,24 @@ def wireless_preset() -> Result:
     return Result("wireless-preset", "fast", default, "T 500, K 8, 50 draws", 50 * seconds(full, 1), "≥ 25")
 
 
+def _slot_seconds(step: Callable[[np.ndarray], Any], n_users: int, slots: int) -> float:
+    """The time of a slot of 64 environments that have been reset."""
+    actions = np.zeros((64, n_users), dtype=np.float32)
+    step(actions)
+
+    def play() -> None:
+        for _ in range(slots):
+            step(actions)
+
+    return seconds(play, 2) / slots
+
+
 def _vector(n_users: int, slots: int) -> tuple[float, float]:
     times = []
     for mode in ("vector_entry_point", "sync"):
         envs = gym.make_vec("WirelessPower-v0", num_envs=64, vectorization_mode=mode, n_users=n_users)
         envs.reset(seed=0)
-        actions = np.zeros(envs.action_space.shape or (), dtype=np.float32)
-        envs.step(actions)
-
-        def play(envs: Any = envs, actions: np.ndarray = actions) -> None:
-            for _ in range(slots):
-                envs.step(actions)
-
-        times.append(seconds(play, 2) / slots)
+        times.append(_slot_seconds(envs.step, n_users, slots))
         envs.close()
     return times[0], times[1]
 
@@ -125,6 +130,23 @@ def vector_large() -> Result:
     """64 environments of 200 users, fading included."""
     native, sync = _vector(200, 52)
     return Result("vector-200-users", "native", native, "sync", sync, "≥ 2")
+
+
+def sb3_small() -> Result:
+    """64 environments of 8 users for Stable-Baselines3: our `VecEnv` against its `DummyVecEnv`."""
+    from stable_baselines3.common.env_util import make_vec_env
+
+    from pdi_gym.sb3 import make_sb3_vec  # both take seconds to load
+
+    times = []
+    for venv in (
+        make_sb3_vec("WirelessPower-v0", 64, seed=0, n_users=8),
+        make_vec_env("WirelessPower-v0", 64, seed=0, env_kwargs={"n_users": 8}),
+    ):
+        venv.reset()
+        times.append(_slot_seconds(venv.step, 8, 100))
+        venv.close()
+    return Result("sb3-8-users", "native", times[0], "DummyVecEnv", times[1], "≥ 5")
 
 
 def scalar_step() -> Result:
@@ -200,6 +222,7 @@ BENCHMARKS: dict[str, Callable[[], Result]] = {
     "portfolio-candidates": portfolio_candidates,
     "vector-8-users": vector_small,
     "vector-200-users": vector_large,
+    "sb3-8-users": sb3_small,
     "scalar-step": scalar_step,
     "compare-workers": compare_workers,
 }
