@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from pdi_gym.agents.base import Observer, Trace, to_policy
 from pdi_gym.agents.pdi import DiffusionAgent
 from pdi_gym.options import AdaptiveOptions
-from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
-from pdi_gym.samplers import pdi
 from pdi_gym.schedules import Schedule, make_schedule
-from pdi_gym.scores import MonteCarloScore
+from pdi_gym.scores import MonteCarloScore, ScoreField
 
 
 @dataclass
@@ -67,36 +65,11 @@ class Adaptive(DiffusionAgent):
     summary = "primal-dual inference with falling temperature and dual momentum"
     options_type = AdaptiveOptions
 
-    def _sample(
-        self,
-        problem: Problem,
-        options: AdaptiveOptions,
-        n: int,
-        generator: torch.Generator,
-        callback: Observer | None,
-    ) -> TimeSharingPolicy:
-        if options.score != "mc":
-            raise ValueError(
-                f"score must be 'mc' for {self.name}, whose temperature moves, got {options.score!r}"
-            )
-        schedule = make_schedule(options.schedule, options.T)
+    def _score(self, problem: Problem, options: Any, schedule: Schedule) -> ScoreField:
         score = MonteCarloScore(
             problem, schedule, options.beta, options.n_candidates, options.candidates, options.alpha_min
         )
-        trace = Trace(options.T, callback)
-        samples = pdi(
-            problem,
-            AnnealedScore(score, options.heat, options.cool),
-            schedule,
-            n=n,
-            generator=generator,
-            groups=self._groups(n, options.groups),
-            dual_init=options.dual_init,
-            dual_update=MomentumAscent(options, schedule),
-            n_draws=options.n_draws,
-            kernel=options.kernel,
-            alpha_min=options.alpha_min,
-            tweedie_at=options.tweedie,
-            callback=trace,
-        )
-        return to_policy(problem, samples, {"trace": trace.arrays()})
+        return AnnealedScore(score, options.heat, options.cool)
+
+    def _variant(self, problem: Problem, options: Any) -> dict[str, Any]:
+        return {"dual_update": MomentumAscent(options, make_schedule(options.schedule, options.T))}

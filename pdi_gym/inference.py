@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pdi_gym.options import DiffusionOptions
 from pdi_gym.problem import Problem
-from pdi_gym.samplers import Callback, Correction, Samples, pdi
+from pdi_gym.samplers import Callback, Correction, DualUpdate, Samples, pdi
 from pdi_gym.schedules import Schedule, make_schedule
 from pdi_gym.scores import ExactScore, HasTiltedLaw, MonteCarloScore, ScoreField
 
@@ -37,6 +37,7 @@ def infer(
     dual_step: float | None = None,
     dual_init: float | Tensor | None = None,
     correct: Correction | None = None,
+    dual_update: DualUpdate | None = None,
 ) -> Samples:
     """Algorithm 2 with everything but the score and the counts taken from the options."""
     schedule = make_schedule(options.schedule, options.T)
@@ -58,5 +59,6 @@ def infer(
         alpha_min=options.alpha_min,
         tweedie_at=options.tweedie,
         correct=correct,
+        dual_update=dual_update,
         callback=callback,
     )
