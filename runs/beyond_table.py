@@ -3,49 +3,48 @@
 python runs/beyond_table.py wireless     # 64 test networks, after runs/wireless_table.py
 python runs/beyond_table.py portfolio    # 20 test instances, after runs/portfolio_table.py
 python runs/beyond_table.py mixture      # d = 30, eight seeds, certified bounds
-python runs/beyond_table.py variants     # other r_min, other sizes, gains of a user's own; nothing retuned
 python runs/beyond_table.py ablation     # what each part gives, on validation networks
 
 Agents run through `compare`; then every stored pool is reweighted and joins the pool of the reference
-solution, and both are judged by the same `evaluate` under the same seed. A killed run continues where
-it stopped.
+solution, and both are judged by the same `evaluate` under the same seed. Agents with trained weights
+join if they are installed. A killed run continues where it stopped.
 """
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import joblib
 import numpy as np
 import torch
 import tyro
+from beyond_derived import Derivation, reference_row, reweighted_rows
 from beyond_report import paired_table, pareto, table, write
 
 from pdi_gym.agents import Agent, make_agent
-from pdi_gym.evaluation import Row, compare, evaluate, load_policy, make_env, one_thread, slug
-from pdi_gym.problem import Problem
-from pdi_gym.problems import WirelessPower
-from pdi_gym.reference import reference_solution
+from pdi_gym.evaluation import Row, compare, in_processes, load_policy, make_env, slug
+from pdi_gym.experiment import available
 
 WIRELESS = ("mean_rate", "p5_rate", "p1_rate", "mean_violation", "feasible", "support")
 PORTFOLIO = ("mean_return", "mean_violation", "feasible", "n_eff", "top1_count", "support")
+LEARNED = ("pdi-net", "pdi-net-warm", "st", "dt", "dt-plus")
 MIXTURE = ("objective", "mean_violation", "feasible", "modes", "support")
 OFF = {"heat": 1.0, "cool": 1.0, "momentum": 0.0, "margin": 0.0}
 ISSUE = {"first": "pdi", "pool": 100, "fresh_from": "diffusion", "warm": 0, "fresh": 50, "price_steps": 0}
+LONG = {"preset": "paper"}
 ABLATION: dict[str, tuple[str, dict[str, Any]]] = {
     "pdi-mc": ("pdi-mc", {}),
-    "cg: cold diffusion makes pool and columns": ("pdi-cg", ISSUE),
-    "cg: the same, columns polished by descent": ("pdi-cg", ISSUE | {"price_steps": 100}),
-    "cg: diffusion pool, descent from random": ("pdi-cg", {"first": "pdi"}),
-    "cg: program over the dual method, no rounds": ("pdi-cg", {"rounds": 0}),
-    "cg: no smoothing": ("pdi-cg", {"smoothing": 0.0}),
-    "cg: no margin": ("pdi-cg", {"margin": 0.0}),
-    "cg: margin .02": ("pdi-cg", {"margin": 0.02}),
+    "cg: cold diffusion makes pool and columns": ("pdi-cg", LONG | ISSUE),
+    "cg: the same, columns polished by descent": ("pdi-cg", LONG | ISSUE | {"price_steps": 100}),
+    "cg: diffusion pool, descent from random": ("pdi-cg", LONG | {"first": "pdi"}),
+    "cg: program over the dual method, no rounds": ("pdi-cg", LONG | {"rounds": 0}),
+    "cg: no smoothing": ("pdi-cg", LONG | {"smoothing": 0.0}),
+    "cg: no margin": ("pdi-cg", LONG | {"margin": 0.0}),
+    "cg: margin .02": ("pdi-cg", LONG | {"margin": 0.02}),
+    "pdi-cg@paper": ("pdi-cg", LONG),
     "pdi-cg": ("pdi-cg", {}),
     "adaptive: annealing only": ("pdi-adaptive", OFF | {"heat": 4.0, "cool": 0.25}),
     "adaptive: momentum only": ("pdi-adaptive", OFF | {"momentum": 0.8}),
@@ -57,9 +56,9 @@ ABLATION: dict[str, tuple[str, dict[str, Any]]] = {
 @dataclass
 class Args:
     part: Annotated[str, tyro.conf.Positional] = "wireless"
-    """wireless, portfolio, mixture, variants or ablation."""
+    """wireless, portfolio, mixture or ablation."""
     instances: int | None = None
-    """Instances; 64 networks, 20 portfolios, 8 mixtures, 8 networks of each variant, 6 for the ablation."""
+    """Instances; 64 networks, 20 portfolios, 8 mixtures, 6 networks for the ablation."""
     derived_instances: int | None = None
     """Instances on which pools are reweighted; all when left out."""
     reference_instances: int | None = None
@@ -143,54 +142,25 @@ def run_derived(args: Args, study: Study, rows: list[Row]) -> list[Row]:
     """Every agent's pool reweighted, and the reference solution over all of them."""
     derived = study.instances if args.derived_instances is None else args.derived_instances
     references = derived if args.reference_instances is None else args.reference_instances
-    jobs = [
-        joblib.delayed(derive)(args, study, i, [r for r in rows if r["instance"] == i], i < references)
+    calls = [
+        (derive, (args, study, i, [r for r in rows if r["instance"] == i], i < references))
         for i in range(min(study.instances, derived))
     ]
-    found = joblib.Parallel(n_jobs=args.workers)(jobs)
-    return [row for instance in found for row in instance]
+    found: list[Row] = []
+    for own in in_processes(args.workers, calls):
+        print(study.case or "", "derived", own[0]["instance"], flush=True)
+        found += own
+    return sorted(found, key=lambda row: row["instance"])
 
 
 def derive(args: Args, study: Study, instance: int, rows: list[Row], reference: bool) -> list[Row]:
     problem = make_env(study.env_id, study.kwargs).make_problem(instance)
     policies = {r["agent"]: load_policy(policy_path(args, study, r["agent"], instance))[0] for r in rows}
-    found: list[Row] = []
-
-    def judge(label: str, make: Callable[[], Any], before: float) -> None:
-        start = time.perf_counter()
-        policy, facts = make()
-        seconds = before + time.perf_counter() - start
-        metrics = evaluate(policy, problem, seed=args.seed) | facts
-        metrics["support"] = float((policy.weights > 0).sum())
-        found.append(
-            {"agent": label, "instance": instance, "metrics": metrics, "seconds": seconds, "case": study.case}
-        )
-
-    with one_thread():
-        for row in rows:
-            if row["agent"] != "pdi-cg":
-                mixed = policies[row["agent"]]
-                judge(
-                    f"{row['agent']} + weights",
-                    lambda p=mixed: _reweighted(p, problem, study),
-                    row["seconds"],
-                )
-        if reference:
-            judge("reference", lambda: _reference(problem, list(policies.values()), args), 0.0)
-    return found
-
-
-def _reweighted(policy: Any, problem: Problem, study: Study) -> tuple[Any, dict[str, float]]:
-    mixed = policy.reweight(problem, margin=study.margin)
-    return mixed, {"mix_feasible": float(mixed.info["reweight"]["feasible"])}
-
-
-def _reference(problem: Problem, policies: list[Any], args: Args) -> tuple[Any, dict[str, float]]:
-    solution = reference_solution(
-        problem, policies, seed=args.seed, effort=args.effort, cache=args.logs / "reference"
-    )
-    facts = {"value": solution.value, "estimate": solution.estimate}
-    return solution.policy, facts | ({} if solution.bound is None else {"bound": solution.bound})
+    how = Derivation(study.margin, args.seed, args.effort, folder_of(args, study), args.logs / "reference")
+    found = reweighted_rows(how, problem, policies, [r for r in rows if r["agent"] != "pdi-cg"])
+    if reference:
+        found.append(reference_row(how, problem, instance, policies))
+    return [row | {"case": study.case} for row in found]
 
 
 def study_rows(args: Args, study: Study, n: int | None) -> list[Row]:
@@ -198,15 +168,25 @@ def study_rows(args: Args, study: Study, n: int | None) -> list[Row]:
     return rows + run_derived(args, study, rows)
 
 
+def with_learned(study: Study) -> Study:
+    """The study with the agents that have trained weights: the other table's rows, or rows of its own."""
+    stored = [name for name in LEARNED if any((study.shared_logs / "rows").glob(f"{name}-[0-9]*.json"))]
+    problem = make_env(study.env_id, study.kwargs).make_problem(0)
+    own = [name for name in available(problem, *LEARNED) if name not in stored]
+    return replace(study, agents=study.agents | agents_of(*own), shared=(*study.shared, *stored))
+
+
 def wireless(args: Args) -> None:
-    study = Study(
-        "WirelessPower-v0",
-        {"split": "test"},
-        agents_of("pdi-adaptive", "pdi-cg"),
-        args.instances or 64,
-        margin=0.05,
-        shared=("unconstrained", "pdi-mc", "pdl", "dps", "expert", "pdi-mc@paper"),
-        shared_logs=Path("runs/logs/wireless_table"),
+    study = with_learned(
+        Study(
+            "WirelessPower-v0",
+            {"split": "test"},
+            agents_of("pdi-adaptive", "pdi-cg"),
+            args.instances or 64,
+            margin=0.05,
+            shared=("unconstrained", "pdi-mc", "pdl", "dps", "expert", "pdi-mc@paper"),
+            shared_logs=Path("runs/logs/wireless_table"),
+        )
     )
     rows = study_rows(args, study, args.n)
     text = table(rows, WIRELESS) + "\n" + paired_table(rows, "pdi-mc", WIRELESS)
@@ -214,13 +194,15 @@ def wireless(args: Args) -> None:
 
 
 def portfolio(args: Args) -> None:
-    study = Study(
-        "Portfolio-v0",
-        {"split": "test"},
-        agents_of("pdi-adaptive", "pdi-cg"),
-        args.instances or 20,
-        shared=("unconstrained", "pdi-mc", "pdl", "dps", "expert"),
-        shared_logs=Path("runs/logs/portfolio_table"),
+    study = with_learned(
+        Study(
+            "Portfolio-v0",
+            {"split": "test"},
+            agents_of("pdi-adaptive", "pdi-cg"),
+            args.instances or 20,
+            shared=("unconstrained", "pdi-mc", "pdl", "dps", "expert"),
+            shared_logs=Path("runs/logs/portfolio_table"),
+        )
     )
     rows = study_rows(args, study, args.n or 256)
     text = table(rows, PORTFOLIO) + "\n" + paired_table(rows, "pdi-mc", PORTFOLIO)
@@ -245,45 +227,6 @@ def mixture(args: Args) -> None:
     finish(args, "mixture", rows, text, "log_density", "mean log density")
 
 
-def variants(args: Args) -> None:
-    count = args.instances or 8
-    cases = {
-        "r_min = .8": ({"split": "test", "r_min": 0.8}, count),
-        "50 users": ({"split": "test", "n_users": 50}, count),
-        "400 users": ({"split": "test", "n_users": 400}, max(1, count // 2)),
-    }
-    rows: list[Row] = []
-    for case, (kwargs, instances) in cases.items():
-        study = Study("WirelessPower-v0", kwargs, agents_of("pdi-mc", "pdi-cg"), instances, case=case)
-        rows += run_agents(args, study, args.n)
-    for k in range(count):
-        problem = own_gains(k)
-        for label, agent in agents_of("pdi-mc", "pdi-cg").items():
-            start = time.perf_counter()
-            policy = agent.sample(problem, args.n, args.seed)
-            seconds = time.perf_counter() - start
-            metrics = evaluate(policy, problem, seed=args.seed)
-            metrics["support"] = float((policy.weights > 0).sum())
-            rows.append(
-                {"agent": label, "instance": k, "metrics": metrics, "seconds": seconds, "case": "own gains"}
-            )
-    text = ""
-    for case in [*cases, "own gains"]:
-        own = [row for row in rows if row["case"] == case]
-        text += f"## {case}\n\n{table(own, WIRELESS)}\n{paired_table(own, 'pdi-mc', WIRELESS)}\n"
-    write(args.out, "variants", rows, text, settings_of(args))
-
-
-def own_gains(seed: int, n: int = 60) -> WirelessPower:
-    """Indoor-like pairs that the presets never saw: d^−3.5 loss in a square of 600 m, no shadowing."""
-    rng = np.random.default_rng(seed)
-    tx = rng.uniform(0, 600, (n, 2))
-    angle, radius = rng.uniform(0, 2 * np.pi, n), rng.uniform(5, 40, n)
-    rx = tx + np.stack([radius * np.cos(angle), radius * np.sin(angle)], 1)
-    distance = np.maximum(np.linalg.norm(tx[:, None] - rx[None], axis=-1), 3.0)
-    return WirelessPower.from_gains(1e-3 * distance**-3.5, r_min=0.4, noise=1e-12, p_max=0.1)
-
-
 def ablation(args: Args) -> None:
     agents = {label: make_agent(name, **options) for label, (name, options) in ABLATION.items()}
     study = Study("WirelessPower-v0", {"split": "validation"}, agents, args.instances or 6, case="ablation")
@@ -301,12 +244,16 @@ def finish(args: Args, name: str, rows: list[Row], text: str, quality: str, labe
     pareto(rows, quality, label, name.capitalize()).savefig(args.out / f"{name}.png", dpi=110)
 
 
-PARTS = {f.__name__: f for f in (wireless, portfolio, mixture, variants, ablation)}
+PARTS = {f.__name__: f for f in (wireless, portfolio, mixture, ablation)}
+
+
+def main(parts: dict[str, Callable[[Args], None]]) -> None:
+    given = tyro.cli(Args)
+    if given.part not in parts:
+        raise SystemExit(f"part must be one of {', '.join(parts)}; got {given.part}")
+    torch.set_num_threads(1)  # two threads on a busy core are slower than one
+    parts[given.part](given)
 
 
 if __name__ == "__main__":
-    given = tyro.cli(Args)
-    if given.part not in PARTS:
-        raise SystemExit(f"part must be one of {', '.join(PARTS)}; got {given.part}")
-    torch.set_num_threads(1)  # two threads on a busy core are slower than one
-    PARTS[given.part](given)
+    main(PARTS)
