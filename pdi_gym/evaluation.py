@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import gymnasium as gym
-import joblib
 import numpy as np
 import torch
 from torch import Tensor
@@ -23,9 +22,9 @@ from pdi_gym.agents import Agent, make_agent
 from pdi_gym.files import remove_leftovers, whole_file, writable_folder, write_text
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
+from pdi_gym.processes import in_processes
 from pdi_gym.validation import check_int, suggest
 
-T = TypeVar("T")
 Row = dict[str, Any]
 """{"agent", "instance", "metrics", "seconds"}"""
 
@@ -174,17 +173,6 @@ def compare(
         if on_row is not None:
             on_row(row)
     return [rows[label, i] for label in labelled for i in range(instances)]
-
-
-def in_processes(workers: int, calls: Sequence[tuple[Callable[..., T], tuple[Any, ...]]]) -> Iterator[T]:
-    """Results of function calls as they come, from that many processes of one thread each."""
-    if workers == 1:
-        yield from (function(*arguments) for function, arguments in calls)
-        return
-    # One call at a time: joblib would follow a quick agent with a batch of slow ones.
-    with joblib.parallel_config("loky", n_jobs=workers, inner_max_num_threads=1):
-        pool = joblib.Parallel(return_as="generator_unordered", batch_size=1, max_nbytes=None)
-        yield from pool(joblib.delayed(function)(*arguments) for function, arguments in calls)
 
 
 def run(task: Task, folder: Path | None = None) -> Row:

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from pdi_gym import events, report, tracking
-from pdi_gym.evaluation import Row, in_processes, load_policy, slug
+from pdi_gym.evaluation import Row, load_policy, slug
 from pdi_gym.files import whole_folder
 from pdi_gym.problem import Problem
+from pdi_gym.processes import in_processes
 
 
 def write_outputs(

@@ -25,8 +25,9 @@ from beyond_derived import Derivation, reference_row, reweighted_rows
 from beyond_report import paired_table, pareto, table, write
 
 from pdi_gym.agents import Agent, make_agent
-from pdi_gym.evaluation import Row, compare, in_processes, load_policy, make_env, slug
+from pdi_gym.evaluation import Row, compare, load_policy, make_env, slug
 from pdi_gym.experiment import available
+from pdi_gym.processes import in_processes
 
 WIRELESS = ("mean_rate", "p5_rate", "p1_rate", "mean_violation", "feasible", "support")
 PORTFOLIO = ("mean_return", "mean_violation", "feasible", "n_eff", "top1_count", "support")
