@@ -39,7 +39,7 @@ def conflict() -> WirelessPower:
 @pytest.fixture(scope="module")
 def trained() -> Any:
     agent = make_agent("ppo", n_envs=32, n_steps=16, batch_size=256, margin=0.1)
-    return agent.learn(conflict(), steps=24_000)
+    return agent.learn(conflict(), steps=40_000)
 
 
 def test_it_learns_to_take_turns(trained: Any) -> None:
@@ -169,5 +169,9 @@ def test_bad_input() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             make_agent("ppo", **options)
+    with pytest.raises(
+        ValueError, match="unknown environment 'WirelesPower-v0' — did you mean WirelessPower-v0"
+    ):
+        make_agent("ppo").learn("WirelesPower-v0")
     with pytest.raises(ValueError, match="steps must be a whole number ≥ 1, got 0"):
         make_agent("ppo").learn(Unbounded(), steps=0)

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from pdi_gym import seeding
 from pdi_gym.envs import ErgodicVectorEnv
-from pdi_gym.evaluation import one_thread
+from pdi_gym.evaluation import make_env, one_thread
 from pdi_gym.problem import Problem
 from pdi_gym.problems.portfolio import Portfolio
 from pdi_gym.sb3.graph import GraphObservation, GraphPolicy
@@ -69,9 +69,8 @@ def setup_of(env: str | Problem, kwargs: dict[str, Any]) -> Setup:
     """Train on the training split where the environment has splits and none is asked for."""
     if not isinstance(env, str):
         return Setup(None, {"problem": env, **kwargs})
-    entry = gym.spec(env).entry_point
-    made = gym.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
-    if made is not None and "split" in inspect.signature(made).parameters and "problem" not in kwargs:
+    arguments = inspect.signature(type(make_env(env, kwargs))).parameters
+    if "split" in arguments and "problem" not in kwargs:
         kwargs = {"split": "train", **kwargs}
     return Setup(env, kwargs)
 
@@ -148,6 +147,7 @@ def train(
                 model.set_random_seed(start)
                 model.num_timesteps = number * slots
                 model._last_obs = None  # SB3 resets the environments when there is none
+                charged.multipliers.restart(slice(None))  # a single instance would keep them
                 model.learn(slots, _Watch(charged), reset_num_timesteps=False)
             if out is not None:
                 checkpoint(out, model, scaled, number + 1, describe(setup, options, seed))
