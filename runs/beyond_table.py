@@ -6,8 +6,8 @@ python runs/beyond_table.py mixture      # d = 30, eight seeds, certified bounds
 python runs/beyond_table.py ablation     # what each part gives, on validation networks
 
 Agents run through `compare`; then every stored pool is reweighted and joins the pool of the reference
-solution, and both are judged by the same `evaluate` under the same seed. Agents with trained weights
-join if they are installed. A killed run continues where it stopped.
+solution, and both are judged by the same `evaluate` under the same seed. Trained agents join as soon as
+the paper's tables have their rows. A killed run continues where it stopped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from beyond_report import paired_table, pareto, table, write
 
 from pdi_gym.agents import Agent, make_agent
 from pdi_gym.evaluation import Row, compare, load_policy, make_env, slug
-from pdi_gym.experiment import available
 from pdi_gym.processes import in_processes
 
 WIRELESS = ("mean_rate", "p5_rate", "p1_rate", "mean_violation", "feasible", "support")
@@ -170,11 +169,9 @@ def study_rows(args: Args, study: Study, n: int | None) -> list[Row]:
 
 
 def with_learned(study: Study) -> Study:
-    """The study with the agents that have trained weights: the other table's rows, or rows of its own."""
+    """The study with those trained agents of which the paper's table has rows."""
     stored = [name for name in LEARNED if any((study.shared_logs / "rows").glob(f"{name}-[0-9]*.json"))]
-    problem = make_env(study.env_id, study.kwargs).make_problem(0)
-    own = [name for name in available(problem, *LEARNED) if name not in stored]
-    return replace(study, agents=study.agents | agents_of(*own), shared=(*study.shared, *stored))
+    return replace(study, shared=(*study.shared, *stored))
 
 
 def wireless(args: Args) -> None:
