@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
@@ -216,7 +217,7 @@ def panels(
         if metric in (marks or {}):
             ax.axvline((marks or {})[metric], color="black", lw=0.9, ls="--")
         if metric in logarithmic:
-            ax.set_xscale("symlog", linthresh=_smallest(rows, metric))
+            _logarithmic(ax, [row["metrics"][metric] for row in rows])
         ax.set_xlabel(LABELS[metric])
         ax.grid(alpha=0.3)
     axes[0, 0].set_yticks(range(len(agents)), agents)
@@ -237,6 +238,14 @@ def band(
         ax.fill_between(x, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
 
 
-def _smallest(rows: Sequence[Row], metric: str) -> float:
-    positive = [row["metrics"][metric] for row in rows if row["metrics"][metric] > 0]
-    return max(min(positive, default=1.0), 1e-9)
+def _logarithmic(ax: Any, values: Sequence[float]) -> None:
+    """A logarithmic axis, with a place for zeros where there are any, and few enough labels to read."""
+    positive = [v for v in values if v > 0]
+    if not positive:
+        return
+    low, high = math.floor(math.log10(min(positive))), math.ceil(math.log10(max(positive)))
+    if len(positive) < len(values):
+        ax.set_xscale("symlog", linthresh=10.0**low)
+        ax.set_xticks([0.0, *(10.0**k for k in range(low, high + 1, max(1, (high - low + 2) // 4)))])
+    else:
+        ax.set_xscale("log")

@@ -5,24 +5,27 @@ python runs/wireless_dt_duals.py       # the committed results, from the history
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import tyro
-from dt_history import HistoryArgs, histories
 
 from pdi_gym import plots
 from pdi_gym.claims import UNKNOWN, Claim, judge
-from pdi_gym.experiment import Run
+from pdi_gym.experiment import Common, Run
 from pdi_gym.statistics import Interval
 
 NAME = "wireless-dt-duals"
-QUICK = {"train_steps": 120}
+QUICK: dict = {}
 ONE = "one training, whose figure decides: there is no interval over trainings"
 
 
 @dataclass
-class Args(HistoryArgs):
+class Args(Common):
+    history: Path = Path(__file__).parent / "results/training/dt-wireless/history.json"
+    """History of DT's training, as runs/ship_weights.py keeps it: a row per validation."""
     drift: float = 0.01
     """Fall of the cosine similarity from its peak, or rise of the distance, that counts as a drift."""
 
@@ -46,7 +49,7 @@ def single(value: float) -> Interval:
 
 def main(args: Args) -> None:
     run = Run(NAME, args)
-    rows, _ = histories(run, args)
+    rows = json.loads(args.history.read_text()) if args.history.exists() else []
     texts = (
         "the cosine similarity of DT's multipliers to PDI's rises along training",
         "after its peak it drifts away",

@@ -141,7 +141,13 @@ SMALL = {
     "mixture-transition": {"seeds": 2, "n": 16},
     "portfolio-table": {"instances": 2, "n": 4, "agents": ("equal-weight", "random")},
     "wireless-dt-duals": {},
-    "wireless-dt-checkpoints": {},
+    "wireless-dt-duals without a training": {"history": Path("nowhere")},
+    "wireless-dt-checkpoints without a training": {
+        "folder": Path("nowhere"),
+        "networks": 1,
+        "n": 4,
+        "trials": 2,
+    },
     "wireless-table": {"rows": ("full-power", "random"), "networks": 2, "n": 4, "trials": 2},
 }
 
@@ -149,7 +155,8 @@ SMALL = {
 @pytest.mark.parametrize("name", SMALL)
 def test_small_runs_write_everything(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    load(name).main(load(name).Args(out=tmp_path / "out", logs=tmp_path / "logs", **SMALL[name]))
+    module = load(name.split()[0])
+    module.main(module.Args(out=tmp_path / "out", logs=tmp_path / "logs", **SMALL[name]))
     content = json.loads((tmp_path / "out" / "results.json").read_text())
     assert {"command", "versions", "seconds", "settings", "sample", "reduced", "rows"} <= content.keys()
     assert {c["verdict"] for c in content["claims"]} <= {HOLDS, WEAKER, FAILS, UNKNOWN}
