@@ -80,7 +80,7 @@ class LearnedAgent(DiffusionAgent):
         problems, checks = problems[: options.instances], checks[: options.validation_instances]
         samplers = [replace(self.options(p), device=device) for p in problems]
         generator = torch.Generator().manual_seed(seed)
-        task = Task(problems, samplers, options, generator)
+        task = Task(problems, samplers, options, generator, config.predicts == "clean")
         torch.manual_seed(seed)
         network = config.build()
         settings = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from pdi_gym.files import whole_file, write_text
@@ -23,7 +23,7 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any
     """One file with the tensors and, in its header, JSON-ready metadata."""
     packed = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     with whole_file(path) as temporary:
-        save_file(packed, temporary, {"format": str(FORMAT), "content": json.dumps(metadata)})
+        temporary.write_bytes(save(packed, {"format": str(FORMAT), "content": json.dumps(metadata)}))
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -304,6 +304,8 @@ class TrainingOptions:
     """Standard deviation of the noise on perturbed samples."""
     perturb_dual: float = 0.5
     """Relative standard deviation of the noise on their multipliers."""
+    noise_norm: float | None = None
+    """Largest norm of an ε-target, or None where projection bounds the targets."""
     dual_step: float = 1.0
     """Step of the multipliers per training instance (dual training), or of the expert's."""
     expert_steps: int = 1000
@@ -327,6 +329,8 @@ class TrainingOptions:
         ):  # fmt: skip
             check_int(name, getattr(self, name), 1)
         check_int("seed_rollouts", self.seed_rollouts, 0)
+        if self.noise_norm is not None:
+            check_number("noise_norm", self.noise_norm, 0, above=True)
         for name in ("rate", "clip", "expert_rate"):
             check_number(name, getattr(self, name), 0, above=True)
         for name in (

@@ -134,6 +134,7 @@ _FAST: dict[tuple[type, str], dict[str, Any]] = {
     # of its training targets, which regression averages.
     (NetworkOptions, "wireless"): {"T": 50, "dual_step": 0.5, "n_candidates": 4, "n_draws": 4},
     (NetworkOptions, "mixture"): {"n_candidates": 64},
+    (NetworkOptions, "portfolio"): {"T": 100},
     (SupervisedOptions, "wireless"): {"T": 100},
     (SupervisedOptions, "portfolio"): {"T": 100},
     (SupervisedOptions, "mixture"): {"T": 100},
@@ -188,7 +189,9 @@ def _market_units(problem: Portfolio, options_type: type[Any], preset: str) -> d
     if issubclass(options_type, ExpertOptions):
         return {"dual_step": dual_step}
     if issubclass(options_type, DiffusionOptions) and preset == "fast":
-        return {"beta": size / 440, "dual_step": dual_step / 2, "dual_max": 5 * unit}
+        # Per step of the preset's schedule: 200 steps, or a network's 100.
+        dual_step = dual_step if issubclass(options_type, NetworkOptions) else dual_step / 2
+        return {"beta": size / 440, "dual_step": dual_step, "dual_max": 5 * unit}
     return {}
 
 

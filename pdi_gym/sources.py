@@ -42,6 +42,8 @@ class Task:
     options: list[DiffusionOptions]
     training: TrainingOptions
     generator: torch.Generator
+    project: bool = True
+    """Whether targets are projected: the bounded clean estimates that the sampler uses."""
     schedule: Schedule = field(init=False)
     calls: int = field(default=0, init=False)
     """Samples that went through a score field in rollouts so far."""
@@ -65,13 +67,16 @@ class Task:
         )
 
     def target(self, which: int, z: Tensor, tau: Tensor, lam: Tensor) -> Tensor:
-        """Projected clean estimates (S, d) of the Monte-Carlo score: the ε-target, rebuilt as ẑ_0."""
+        """Clean estimates (S, d) by the Monte-Carlo score: ε-targets −σ s, rebuilt as ẑ_0."""
         problem, options = self.problems[which], self.options[which]
         xi = None if problem.exact else problem.draw(options.n_draws, self.generator)
         noisy, times = z.unsqueeze(1), tau.unsqueeze(1)
         value = self.monte_carlo(which)(noisy, times, lam.unsqueeze(1), xi, self.generator)
-        clean = tweedie(noisy, value, times, self.schedule, options.alpha_min)
-        return problem.project(clean).squeeze(1)
+        if self.training.noise_norm is not None:
+            size = self.schedule.sigma[times] * value.norm(dim=-1, keepdim=True)
+            value = value * (self.training.noise_norm / size).clamp(max=1)
+        clean = tweedie(noisy, value, times, self.schedule, options.alpha_min).squeeze(1)
+        return problem.project(clean) if self.project else clean
 
 
 class Pairs(NamedTuple):

@@ -17,17 +17,26 @@ from pdi_gym.validation import check_choice, suggest
 
 SIZES = ("cpu", "paper")
 
+# The score in the logits is sparse, x_j (g_j − xᵀg): the noise is what a network can learn of it.
+_SIMPLEX = {"predicts": "noise", "alpha_min": 0.5, "simplex": True}
 _NETWORKS: dict[str, dict[str, dict[str, Any]]] = {
     "cpu": {
         "wireless": {"body": "gnn", "width": 32, "depth": 4, "messages": 16, "data_scale": 0.4},
-        "portfolio": {"body": "gnn", "width": 32, "depth": 4, "messages": 16, "data_scale": 4.0},
-        "mixture": {"body": "mlp", "width": 128, "depth": 4},
+        "portfolio": {"body": "gnn", "width": 32, "depth": 4, "messages": 16, "data_scale": 4.0, **_SIMPLEX},
+        "mixture": {"body": "mlp", "width": 128, "depth": 4, "predicts": "shift"},
         "mixture-plane": {"body": "mlp", "width": 64, "depth": 3},
     },
     "paper": {
         "wireless": {"body": "gnn", "width": 256, "depth": 8, "messages": 256, "data_scale": 0.4},
-        "portfolio": {"body": "gnn", "width": 256, "depth": 8, "messages": 256, "data_scale": 4.0},
-        "mixture": {"body": "mlp", "width": 512, "depth": 8},
+        "portfolio": {
+            "body": "gnn",
+            "width": 256,
+            "depth": 8,
+            "messages": 256,
+            "data_scale": 4.0,
+            **_SIMPLEX,
+        },
+        "mixture": {"body": "mlp", "width": 512, "depth": 8, "predicts": "shift"},
         "mixture-plane": {"body": "mlp", "width": 512, "depth": 8},
     },
 }
@@ -38,8 +47,9 @@ _UNETS = {
 
 _WIRELESS = {"steps": 3000, "instances": 128, "seed_rollouts": 128, "capacity": 256}
 _PORTFOLIO = {
-    "steps": 2000, "instances": 64, "seed_rollouts": 64, "capacity": 128, "chains": 32, "groups": 1,
-    "prior_low": 0.5, "prior_high": 3.0, "validation_instances": 2, "validation_n": 128,
+    "steps": 1500, "instances": 48, "seed_rollouts": 48, "capacity": 96, "chains": 32, "groups": 1,
+    "rollouts": 1, "prior_low": 0.5, "prior_high": 3.0, "noise_norm": 20.0, "validation_instances": 2,
+    "validation_n": 128,
 }  # fmt: skip
 _MIXTURE = {
     "steps": 6000, "instances": 1, "seed_rollouts": 8, "capacity": 64, "problems": 8, "pairs": 64,

@@ -46,9 +46,17 @@ class NetworkConfig:
     """Standard deviation of clean samples, for scaling inputs and outputs."""
     dual_scale: float = 1.0
     """Unit of the multipliers before log1p."""
+    predicts: str = "clean"
+    """What the output is: clean sample, noise (for scores sparse in z) or shift (for overshooting ones)."""
+    alpha_min: float = 0.0
+    """Floor of α in clean estimates, for networks that predict the noise."""
+    simplex: bool = False
+    """Whether decisions are softmax(z): a graph network then also gets their weights."""
 
     def __post_init__(self) -> None:
         check_choice("body", self.body, BODIES)
+        check_choice("predicts", self.predicts, ("clean", "noise", "shift"))
+        check_number("alpha_min", self.alpha_min, 0)
         for name in ("width", "depth", "messages", "hops", "levels", "inputs"):
             check_int(name, getattr(self, name), 1)
         check_number("data_scale", self.data_scale, 0, above=True)
@@ -58,11 +66,11 @@ class NetworkConfig:
         if self.body == "mlp":
             body: nn.Module = FiLMMLP(self.inputs, self.n_duals if self.dual else 0, self.width, self.depth)
         elif self.body == "gnn":
-            body = GraphNetwork(self.inputs, self.dual, self.width, self.depth, self.messages, self.hops)
+            columns = 1 + self.dual + 2 * self.simplex + self.inputs
+            body = GraphNetwork(columns, self.width, self.depth, self.messages, self.hops)
         else:
-            body = GraphUNet(
-                self.inputs, self.dual, self.width, self.depth, self.messages, self.hops, self.levels
-            )
+            columns = 1 + self.dual + 2 * self.simplex + self.inputs
+            body = GraphUNet(columns, self.width, self.depth, self.messages, self.hops, self.levels)
         return Denoiser(self, body)
 
     def check(self, problem: Problem) -> None:
@@ -93,10 +101,12 @@ class NetworkConfig:
 class Denoiser(nn.Module):
     """Estimates the clean sample: D = c_skip z + c_out F(c_in z, u, log1p λ, graph).
 
-    The network proper, F, meets inputs and targets of unit size at every noise level. Predicting
-    the clean sample and predicting the noise ε = (z − α D)/σ are the same up to the loss's weight;
-    in this form errors at high noise are not divided by α. The noise level enters as the angle
-    u = (2/π) atan(σ/α), so that one network serves every schedule.
+    The network proper, F, meets inputs and targets of unit size at every noise level. If it
+    predicts the noise, F = −ε and D = (z − σ ε)/max(α, α_min); if it predicts the clean sample, c_skip
+    and c_out are those that leave least to F, and errors at high noise are not divided by α. Cold
+    laws have scores so steep that estimates overshoot at every noise level: there F is the shift
+    from c_skip z, in units of data_scale. The noise level enters as the angle u = (2/π) atan(σ/α), so
+    that one network serves every schedule.
     """
 
     def __init__(self, config: NetworkConfig, body: nn.Module):
@@ -107,6 +117,12 @@ class Denoiser(nn.Module):
         """c_in, c_skip, c_out for samples of variance data_scale² noised to α, σ."""
         variance = self.config.data_scale**2
         total = variance * alpha.square() + sigma.square()
+        if self.config.predicts == "noise":
+            divisor = alpha.clamp(min=self.config.alpha_min)
+            return total.rsqrt(), 1 / divisor, sigma / divisor
+        if self.config.predicts == "shift":
+            scale = torch.full_like(sigma, self.config.data_scale)
+            return total.rsqrt(), variance * alpha / total, scale
         return total.rsqrt(), variance * alpha / total, (variance / total).sqrt() * sigma
 
     def forward(
@@ -116,5 +132,9 @@ class Denoiser(nn.Module):
         c_in, c_skip, c_out = self.scales(alpha, sigma)
         u = torch.atan2(sigma, alpha).squeeze(-1) * (2 / math.pi)
         duals = torch.log1p(lam / self.config.dual_scale) if self.config.dual and lam is not None else None
-        out: Tensor = c_skip * z + c_out * self.body(c_in * z, u, duals, graph)
+        columns = [c_in * z] + ([] if duals is None else [duals])
+        if self.config.simplex:
+            log_weights = torch.log_softmax(z, -1)
+            columns += [log_weights / 10, (log_weights / 2).exp()]
+        out: Tensor = c_skip * z + c_out * self.body(columns, u, graph)
         return out

@@ -9,30 +9,30 @@ from pdi_gym.networks.layers import GraphBlock, NoiseEmbedding
 from pdi_gym.problems.graph import Graph
 
 
-def node_inputs(z: Tensor, duals: Tensor | None, graph: Graph) -> Tensor:
-    """(N, S, 1 + F, or 2 + F with multipliers): the sample, its multipliers and the node's own data."""
-    features = graph.node_features.to(z.device).unsqueeze(1).expand(-1, len(z), -1)
-    columns = [z.T.unsqueeze(-1)] + ([] if duals is None else [duals.T.unsqueeze(-1)])
-    return torch.cat([*columns, features], -1)
+def node_inputs(columns: list[Tensor], graph: Graph) -> Tensor:
+    """(N, S, k + F): k numbers per node and sample, each given as (S, N), and the node's own data."""
+    own = torch.stack([c.T for c in columns], -1)
+    features = graph.node_features.to(own.device).unsqueeze(1).expand(-1, own.shape[1], -1)
+    return torch.cat([own, features], -1)
 
 
 class GraphNetwork(nn.Module):
-    """S samples (S, N) on one graph, their multipliers one per node → (S, N).
+    """Numbers per sample and node, each (S, N), on one graph → (S, N).
 
     Messages have fewer channels than nodes: propagation is what costs, and it is linear in them.
     """
 
-    def __init__(self, node_features: int, dual: bool, width: int, depth: int, messages: int, hops: int):
+    def __init__(self, columns: int, width: int, depth: int, messages: int, hops: int):
         super().__init__()
         self.embed = NoiseEmbedding(width)
-        self.first = nn.Linear(1 + dual + node_features, width)
+        self.first = nn.Linear(columns, width)
         self.blocks = nn.ModuleList(GraphBlock(width, messages, hops, width) for _ in range(depth))
         self.last = nn.Sequential(nn.LayerNorm(width), nn.SiLU(), nn.Linear(width, 1))
 
-    def forward(self, z: Tensor, u: Tensor, duals: Tensor | None, graph: Graph) -> Tensor:
+    def forward(self, columns: list[Tensor], u: Tensor, graph: Graph) -> Tensor:
         embedding = self.embed(u)
-        adjacency = graph.adjacency.to(z.device)
-        h = self.first(node_inputs(z, duals, graph))
+        adjacency = graph.adjacency.to(u.device)
+        h = self.first(node_inputs(columns, graph))
         for block in self.blocks:
             h = block(h, embedding, adjacency)
         out: Tensor = self.last(h).squeeze(-1).T

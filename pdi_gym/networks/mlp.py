@@ -21,9 +21,9 @@ class FiLMMLP(nn.Module):
         self.films = nn.ModuleList(FiLM(width, width) for _ in range(depth))
         self.last = nn.Linear(width, latent_dim)
 
-    def forward(self, z: Tensor, u: Tensor, duals: Tensor | None, graph: Graph | None) -> Tensor:
+    def forward(self, columns: list[Tensor], u: Tensor, graph: Graph | None) -> Tensor:
         embedding = self.embed(u)
-        h = self.first(z if duals is None else torch.cat([z, duals], -1))
+        h = self.first(torch.cat(columns, -1))
         for block, norm, film in zip(self.blocks, self.norms, self.films, strict=True):
             h = h + nn.functional.silu(film(norm(block(h)), embedding))
         out: Tensor = self.last(nn.functional.silu(h))

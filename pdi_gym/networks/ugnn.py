@@ -44,12 +44,10 @@ def pyramid(graph: Graph, levels: int) -> tuple[Level, ...]:
 class GraphUNet(nn.Module):
     """Encoder, decoder and skips over `levels` resolutions, `depth` blocks on each side of each."""
 
-    def __init__(
-        self, node_features: int, dual: bool, width: int, depth: int, messages: int, hops: int, levels: int
-    ):
+    def __init__(self, columns: int, width: int, depth: int, messages: int, hops: int, levels: int):
         super().__init__()
         self.embed = NoiseEmbedding(width)
-        self.first = nn.Linear(1 + dual + node_features, width)
+        self.first = nn.Linear(columns, width)
 
         def stack() -> nn.ModuleList:
             return nn.ModuleList(GraphBlock(width, messages, hops, width) for _ in range(depth))
@@ -59,11 +57,11 @@ class GraphUNet(nn.Module):
         self.joins = nn.ModuleList(nn.Linear(2 * width, width) for _ in range(levels - 1))
         self.last = nn.Sequential(nn.LayerNorm(width), nn.SiLU(), nn.Linear(width, 1))
 
-    def forward(self, z: Tensor, u: Tensor, duals: Tensor | None, graph: Graph) -> Tensor:
+    def forward(self, columns: list[Tensor], u: Tensor, graph: Graph) -> Tensor:
         embedding = self.embed(u)
         levels = pyramid(graph, len(self.encoder))
-        adjacencies = [level.adjacency.to(z.device) for level in levels]
-        h = self.first(node_inputs(z, duals, graph))
+        adjacencies = [level.adjacency.to(u.device) for level in levels]
+        h = self.first(node_inputs(columns, graph))
         skips = []
         for i, (level, blocks) in enumerate(zip(levels, self.encoder, strict=True)):
             if i > 0:
