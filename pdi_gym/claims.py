@@ -20,6 +20,8 @@ paper gives none.
 * **does not hold**: the interval is below zero, or below what is needed;
 * **cannot be told**: anything else, fewer than two instances, or a method that was not run.
 
+A figure that is exact, or of the one training that there is, decides alone; its line says so.
+
 A claim that two methods are *equal* comes with a margin: it holds when the interval is within it, holds
 weaker within twice of it, does not hold when the interval is outside of it, and cannot be told otherwise.
 Several claims together hold when each does, fail when each fails, and hold weaker when some do; those that

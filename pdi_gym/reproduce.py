@@ -96,7 +96,8 @@ def page(root: Path = ROOT) -> str:
     lines = [
         "Every table, figure and theorem of the paper has a name. `pdi-gym reproduce --list` shows them;",
         "`pdi-gym reproduce NAME` runs one with the settings of the committed results, `--quick` in about a",
-        "minute, `all` runs every one. A killed run goes on where it stopped.\n",
+        "minute, `all` runs every one. A killed run goes on where it stopped. Seconds in the tables are",
+        "wall-clock seconds of a shared, busy machine: `pdi-gym bench` measures speed.\n",
         "## How a verdict is reached\n",
         f"{RULE}\n",
         "## Verdicts\n",

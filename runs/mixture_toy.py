@@ -26,7 +26,7 @@ SHARED, OWN = "one λ for all", "one λ per sample"
 class Args(Common):
     seeds: int = 4
     """Inference seeds."""
-    n: int = 1024
+    n: int = 256
     """Samples per policy."""
     T: int = 500
     """Denoising steps."""

@@ -22,7 +22,7 @@ QUICK = {"instances": 3, "n": 64, "T": 200}
 class Args(Common):
     instances: int = 4
     """Test instances, from the first."""
-    n: int = 256
+    n: int = 128
     """Portfolios per policy."""
     T: int = 500
     """Denoising steps."""

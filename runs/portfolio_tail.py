@@ -25,7 +25,7 @@ class Args(Common):
     """Last fractions of the path that are averaged; the last one is the whole."""
     instances: int = 4
     """Test instances, from the first."""
-    n: int = 256
+    n: int = 128
     """Portfolios per policy."""
 
 

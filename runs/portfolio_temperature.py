@@ -31,7 +31,7 @@ class Args(Common):
     """Inverse temperatures 1/β, hot to cold."""
     instances: int = 4
     """Test instances, from the first."""
-    n: int = 256
+    n: int = 128
     """Portfolios per policy."""
 
 

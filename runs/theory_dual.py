@@ -49,13 +49,13 @@ NOTES = """\
 
 @dataclass
 class Args(Common):
-    lengths: tuple[int, ...] = (50, 100, 200, 400, 800, 1600)
+    lengths: tuple[int, ...] = (50, 100, 200, 400, 800)
     """Numbers of reverse steps T of the convergence curves."""
     seeds: int = 5
     """Runs per length."""
     n: int = 1000
     """Samples per run of the convergence curves."""
-    bias_steps: int = 400
+    bias_steps: int = 200
     """T of the runs whose gradient bias is taken apart."""
     bias_samples: int = 2000
     """Samples of those runs; the error of a measured mean falls with their root."""

@@ -30,7 +30,7 @@ PAPER = {
 
 @dataclass
 class Args(Common):
-    networks: int = 64
+    networks: int = 8
     """Test networks, from the first."""
     n: int = 200
     """Decisions per policy."""

@@ -77,6 +77,8 @@ class Args(Common):
     """Networks, from the first of the split."""
     costly_networks: int = 16
     """Networks of the slow rows pdi-mc@paper and pdm."""
+    learned_networks: int = 16
+    """Networks of the learned rows."""
     split: str = "test"
     """Split of the networks: train, validation or test."""
     n: int = 200
@@ -115,7 +117,9 @@ def main(args: Args) -> None:
     rows: list[Row] = []
     for label in (r for r in args.rows if r in learned or r not in LEARNED):
         agent, preset, options = ROWS[label]
-        count = min(args.costly_networks, args.networks) if label in COSTLY else args.networks
+        fewer = {"costly": args.costly_networks, "learned": args.learned_networks}
+        kind = "costly" if label in COSTLY else "learned" if label in LEARNED else ""
+        count = min(fewer.get(kind, args.networks), args.networks)
         rows += run.compare(
             {label: make_agent(agent, preset, **options)}, "WirelessPower-v0", count, n=args.n,
             trials=args.trials, env_kwargs=kwargs,
@@ -132,7 +136,7 @@ def main(args: Args) -> None:
         rows, ranking(rows), table(rows, METRICS, PAPER), sample=sample_of(args).replace("test", args.split),
         reduced=f"Preset fast but where a row says @paper; pdl as published; pdm with 100 steps, at most 20 "
         f"gradient steps in each and 4 draws; the slow rows {' and '.join(COSTLY)} on {args.costly_networks} "
-        "networks.",
+        f"networks, learned rows on {args.learned_networks}; their trainings are smaller than the paper's.",
     )  # fmt: skip
 
 
