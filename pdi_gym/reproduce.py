@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -107,14 +108,18 @@ def page(root: Path = ROOT) -> str:
     for name, sentence in EXPERIMENTS.items():
         told = [c["verdict"] for c in claims[name]]
         verdict = overall(told) if told else "no claim" if found[name] else "not run"
-        held = f"{sum(v.startswith('holds') for v in told)} of {len(told)}" if told else "–"
+        known = [v for v in told if v != UNKNOWN]
+        held = f"{sum(v != FAILS for v in known)} of {len(known)}" if known else "–"
+        if len(known) < len(told):
+            held += f", {len(told) - len(known)} open"
         lines.append(f"| [{name}](#{name}) | {sentence} | **{verdict}** | {held} |")
     lines.append("\n## What does not hold in our hands\n")
     failed = [(name, c) for name in EXPERIMENTS for c in claims[name] if c["verdict"] == FAILS]
     lines += [f"* [{name}](#{name}): {c['claim']}. Ours: {c['ours']}; {c['reason']}." for name, c in failed]
-    if open_claims := [(n, c) for n in EXPERIMENTS for c in claims[n] if c["verdict"] == UNKNOWN]:
+    why = Counter((n, c["reason"]) for n in EXPERIMENTS for c in claims[n] if c["verdict"] == UNKNOWN)
+    if why:
         lines.append("\n## What cannot be told yet\n")
-        lines += [f"* [{name}](#{name}): {c['claim']}: {c['reason']}." for name, c in open_claims]
+        lines += [f"* [{n}](#{n}): {k} claim{'s' * (k > 1)}, {reason}." for (n, reason), k in why.items()]
     for name in EXPERIMENTS:
         lines += section(name, found[name])
     return "\n".join(lines) + "\n"

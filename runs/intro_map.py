@@ -46,7 +46,7 @@ def lifts(rates: dict[str, np.ndarray], own: str, other: str, r_min: float) -> C
     """Rates of the users that `other` leaves short, under `own`: users are the sample."""
     text = f"{own} lifts the users that {other} leaves short"
     if own not in rates or other not in rates:
-        return Claim(text, "shown on a map", "not measured", UNKNOWN, f"{other} was not run")
+        return Claim(text, "shown on a map", "not measured", UNKNOWN, f"not run: {other}")
     short = rates[other] < r_min
     gain = bootstrap((rates[own] - rates[other])[short])
     before, after = (rates[a][short].mean() for a in (other, own))
