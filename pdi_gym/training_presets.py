@@ -23,7 +23,7 @@ _NETWORKS: dict[str, dict[str, dict[str, Any]]] = {
     "cpu": {
         "wireless": {"body": "gnn", "width": 32, "depth": 4, "messages": 16, "data_scale": 0.4},
         "portfolio": {"body": "gnn", "width": 32, "depth": 4, "messages": 16, "data_scale": 4.0, **_SIMPLEX},
-        "mixture": {"body": "mlp", "width": 128, "depth": 4, "predicts": "shift"},
+        "mixture": {"body": "mlp", "width": 128, "depth": 4},
         "mixture-plane": {"body": "mlp", "width": 64, "depth": 3},
     },
     "paper": {
@@ -36,7 +36,7 @@ _NETWORKS: dict[str, dict[str, dict[str, Any]]] = {
             "data_scale": 4.0,
             **_SIMPLEX,
         },
-        "mixture": {"body": "mlp", "width": 512, "depth": 8, "predicts": "shift"},
+        "mixture": {"body": "mlp", "width": 512, "depth": 8},
         "mixture-plane": {"body": "mlp", "width": 512, "depth": 8},
     },
 }
@@ -52,7 +52,7 @@ _PORTFOLIO = {
     "validation_n": 128,
 }  # fmt: skip
 _MIXTURE = {
-    "steps": 6000, "instances": 1, "seed_rollouts": 8, "capacity": 64, "problems": 8, "pairs": 64,
+    "steps": 4000, "rate": 1e-3, "instances": 1, "seed_rollouts": 8, "capacity": 64, "problems": 8, "pairs": 64,
     "chains": 128, "groups": 1, "keep": 1000, "inner": 50, "rollouts": 1, "prior_low": 0.1,
     "prior_high": 19.9, "validation_instances": 1, "validation_n": 512,
 }  # fmt: skip

@@ -47,7 +47,7 @@ class NetworkConfig:
     dual_scale: float = 1.0
     """Unit of the multipliers before log1p."""
     predicts: str = "clean"
-    """What the output is: clean sample, noise (for scores sparse in z) or shift (for overshooting ones)."""
+    """What the output is closest to: the clean sample, or the noise (for scores that are sparse in z)."""
     alpha_min: float = 0.0
     """Floor of α in clean estimates, for networks that predict the noise."""
     simplex: bool = False
@@ -55,7 +55,7 @@ class NetworkConfig:
 
     def __post_init__(self) -> None:
         check_choice("body", self.body, BODIES)
-        check_choice("predicts", self.predicts, ("clean", "noise", "shift"))
+        check_choice("predicts", self.predicts, ("clean", "noise"))
         check_number("alpha_min", self.alpha_min, 0)
         for name in ("width", "depth", "messages", "hops", "levels", "inputs"):
             check_int(name, getattr(self, name), 1)
@@ -103,10 +103,8 @@ class Denoiser(nn.Module):
 
     The network proper, F, meets inputs and targets of unit size at every noise level. If it
     predicts the noise, F = −ε and D = (z − σ ε)/max(α, α_min); if it predicts the clean sample, c_skip
-    and c_out are those that leave least to F, and errors at high noise are not divided by α. Cold
-    laws have scores so steep that estimates overshoot at every noise level: there F is the shift
-    from c_skip z, in units of data_scale. The noise level enters as the angle u = (2/π) atan(σ/α), so
-    that one network serves every schedule.
+    and c_out are those that leave least to F, and errors at high noise are not divided by α. The
+    noise level enters as the angle u = (2/π) atan(σ/α), so that one network serves every schedule.
     """
 
     def __init__(self, config: NetworkConfig, body: nn.Module):
@@ -120,9 +118,6 @@ class Denoiser(nn.Module):
         if self.config.predicts == "noise":
             divisor = alpha.clamp(min=self.config.alpha_min)
             return total.rsqrt(), 1 / divisor, sigma / divisor
-        if self.config.predicts == "shift":
-            scale = torch.full_like(sigma, self.config.data_scale)
-            return total.rsqrt(), variance * alpha / total, scale
         return total.rsqrt(), variance * alpha / total, (variance / total).sqrt() * sigma
 
     def forward(

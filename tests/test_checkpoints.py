@@ -1,0 +1,140 @@
+"""Weights on disk: what is written comes back, and everything else is refused."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from pdi_gym import zoo
+from pdi_gym.agents import AGENTS, make_agent
+from pdi_gym.checkpoints import load_network, save_network
+from pdi_gym.networks import NetworkConfig
+from pdi_gym.problems import MixtureOfGaussians, Portfolio, WirelessPower
+
+CARD = {"agent": "pdi-net", "problem": "wireless"}
+SHIPPED = sorted(p.parent for p in zoo.FOLDER.glob("*/card.json"))
+
+
+@pytest.fixture()
+def folder(tmp_path: Path) -> Path:
+    torch.manual_seed(0)
+    save_network(tmp_path, NetworkConfig(inputs=3, width=8, depth=1, messages=4).build(), CARD)
+    return tmp_path
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_networks_come_back(tmp_path: Path, half: bool) -> None:
+    net = NetworkConfig(inputs=3, width=8, depth=1, messages=4).build()
+    save_network(tmp_path, net, CARD | {"note": 1}, half=half)
+    back, card = load_network(tmp_path, "pdi-net")
+    assert card["note"] == 1 and back.config == net.config
+    for name, tensor in net.state_dict().items():
+        expected = tensor.half().float() if half else tensor
+        assert torch.equal(back.state_dict()[name], expected)
+    assert [p.name for p in tmp_path.iterdir() if p.suffix == ".tmp"] == []
+
+
+def test_a_cut_file_is_refused(folder: Path) -> None:
+    path = folder / "weights.safetensors"
+    whole = path.read_bytes()
+    for length in (0, 5, 100, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ValueError, match="is not a whole safetensors file"):
+            load_network(folder, "pdi-net")
+
+
+def test_a_pickle_is_refused_and_never_run(folder: Path) -> None:
+    path = folder / "weights.safetensors"
+    path.unlink()
+    with zipfile.ZipFile(path, "w") as archive:  # what torch.save writes is such an archive
+        archive.writestr("archive/data.pkl", b"cos\nsystem\n(S'touch /tmp/never'\ntR.")
+    with pytest.raises(ValueError, match="a pickle, which is never loaded"):
+        load_network(folder, "pdi-net")
+
+
+def test_another_agents_weights_are_refused(folder: Path) -> None:
+    with pytest.raises(ValueError, match="is of agent 'pdi-net', not 'dt': use make_agent of that name"):
+        load_network(folder, "dt")
+
+
+def test_an_unknown_version_is_refused(folder: Path) -> None:
+    card = json.loads((folder / "card.json").read_text())
+    (folder / "card.json").write_text(json.dumps(card | {"format": 99}))
+    with pytest.raises(ValueError, match="has format 99, this version reads 1"):
+        load_network(folder, "pdi-net")
+
+
+def test_weights_of_another_version_are_refused(folder: Path) -> None:
+    save_file({"a": torch.zeros(1)}, folder / "weights.safetensors", {"format": "7", "content": "{}"})
+    with pytest.raises(ValueError, match="has format '7', this version reads 1"):
+        load_network(folder, "pdi-net")
+
+
+def test_a_card_that_does_not_fit_is_refused(folder: Path) -> None:
+    card = json.loads((folder / "card.json").read_text())
+    for change, message in (
+        ({"network": card["network"] | {"width": 16}}, "does not fit its card"),
+        ({"network": card["network"] | {"colour": 1}}, "unknown colour"),
+        ({"problem": "portfolio"}, "its card of pdi-net, portfolio"),
+    ):
+        (folder / "card.json").write_text(json.dumps(card | change))
+        with pytest.raises(ValueError, match=message):
+            load_network(folder, "pdi-net")
+    (folder / "card.json").write_text("{")
+    with pytest.raises(ValueError, match="is not JSON"):
+        load_network(folder, "pdi-net")
+    with pytest.raises(FileNotFoundError, match="give the folder of a trained agent"):
+        load_network(folder / "nowhere", "pdi-net")
+
+
+# The weights that come with the package.
+
+
+def test_the_zoo_is_small_and_complete() -> None:
+    names = {p.name for p in SHIPPED}
+    wireless = {f"{a}-wireless" for a in ("pdi-net", "pdi-net-warm", "dt", "dt-plus", "st")}
+    assert wireless | {"pdi-net-portfolio", "pdi-net-mixture"} <= names
+    assert sum(f.stat().st_size for f in zoo.FOLDER.glob("*/*")) < 25e6
+
+
+@pytest.mark.parametrize("place", SHIPPED, ids=lambda p: p.name)
+def test_shipped_cards_tell_how_the_weights_were_made(place: Path) -> None:
+    card = json.loads((place / "card.json").read_text())
+    agent, _, problem = place.name.rpartition("-")
+    assert (card["agent"], card["problem"]) == (agent, problem)
+    assert card["command"].startswith(f"pdi-gym train {agent} ")
+    assert card["budget"]["seconds"] > 0 and card["hardware"] and card["validation"]["feasible"] > 0
+    network, _ = load_network(place, agent)
+    assert sum(p.numel() for p in network.parameters()) == card["parameters"]
+
+
+def test_agents_find_the_shipped_weights_by_problem() -> None:
+    small = WirelessPower.instance(0, "validation", n_users=8)
+    assert len(make_agent("pdi-net").sample(small, n=4)) == 4
+    assert all(AGENTS[name].ready(small) for name in ("pdi-net", "pdi-net-warm", "dt", "dt-plus", "st"))
+    assert AGENTS["pdi-net"].ready(Portfolio.instance(0, 12, 4))
+    other = MixtureOfGaussians.instance(5, 3, 2)
+    assert not AGENTS["pdi-net"].ready(other)  # a perceptron is for one size
+    with pytest.raises(
+        ValueError, match="for 30 coordinates and 10 constraints, MixtureOfGaussians has 5 and 2"
+    ):
+        make_agent("pdi-net").sample(other, n=4)
+    with pytest.raises(RuntimeError, match="no weights of dt are shipped for Portfolio: train them with"):
+        make_agent("dt").sample(Portfolio.instance(0, 12, 4), n=4)
+
+
+def test_every_diffusion_agent_takes_the_network_score() -> None:
+    small = WirelessPower.instance(0, "validation", n_users=8)
+    for name in ("pdi-mc", "unconstrained", "frozen-mean", "pdm", "dps"):
+        policy = make_agent(name, score="net", T=4).sample(small, n=4)
+        assert policy.actions.shape == (4, 8)
+
+
+def test_saving_needs_weights(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="pdi-net has no weights of its own to save"):
+        make_agent("pdi-net").save(tmp_path)
