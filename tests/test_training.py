@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import threading
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from pdi_gym.agents import make_agent
 from pdi_gym.agents.learned import judge
+from pdi_gym.checkpoints import load_tensors
 from pdi_gym.evaluation import evaluate
 from pdi_gym.networks import NetworkConfig
 from pdi_gym.options import DiffusionOptions, TrainingOptions
@@ -43,8 +45,9 @@ def learn(name: str, out: Path, problems: Any = USERS, **more: Any) -> Any:
     return make_agent(name, **options).learn(problems, out=out, quiet=True, **(SHORT | more))
 
 
-def weights(folder: Path) -> bytes:
-    return (folder / "weights.safetensors").read_bytes()
+def weights(folder: Path) -> dict[str, bytes]:
+    tensors, _ = load_tensors(folder / "weights.safetensors")
+    return {name: tensor.numpy().tobytes() for name, tensor in tensors.items()}
 
 
 # Toys.
@@ -73,18 +76,20 @@ def test_learned_agents_solve_eight_users(trained: dict[str, Any], name: str) ->
 
 
 def test_pdi_net_solves_the_plane(tmp_path: Path) -> None:
-    problem = MixtureOfGaussians.instance(2, 3, 2)
+    """Average violation below .06 (one standard deviation is 1), objective within .5 of Monte Carlo's."""
+    problem = MixtureOfGaussians.toy()
     agent = make_agent("pdi-net").learn(
         [problem], out=tmp_path, quiet=True, steps=400, validate_every=200, seed_rollouts=4, chains=64,
         problems=4, pairs=64, inner=50, width=64, depth=2, validation_n=64,
     )  # fmt: skip
     got = evaluate(agent.sample(problem, n=400), problem)
     reference = evaluate(make_agent("pdi-mc").sample(problem, n=400), problem)
-    assert got["mean_violation"] < 0.05
-    assert got["objective"] == pytest.approx(reference["objective"], rel=0.25)
+    assert got["mean_violation"] < 0.06
+    assert got["objective"] == pytest.approx(reference["objective"], abs=0.5)
 
 
 def test_pdi_net_solves_twelve_assets(tmp_path: Path) -> None:
+    """Budgets met to one percent of themselves on average, with nine tenths of Monte Carlo's return."""
     problems = [Portfolio.instance(i, 12, 4, split="train") for i in range(3)]
     agent = make_agent("pdi-net").learn(
         problems, out=tmp_path, quiet=True,
@@ -93,8 +98,8 @@ def test_pdi_net_solves_twelve_assets(tmp_path: Path) -> None:
     problem = Portfolio.instance(0, 12, 4, split="validation")
     got = evaluate(agent.sample(problem, n=200), problem)
     reference = evaluate(make_agent("pdi-mc").sample(problem, n=200), problem)
-    assert got["feasible"] >= 0.9
-    assert got["mean_return"] > 0.85 * reference["mean_return"]
+    assert got["mean_violation"] < 0.01 * float(problem.budgets.mean())
+    assert got["mean_return"] > 0.9 * reference["mean_return"]
 
 
 def test_a_network_learns_the_score_of_a_gaussian(tmp_path: Path) -> None:
@@ -128,7 +133,7 @@ def test_a_network_learns_the_score_of_a_gaussian(tmp_path: Path) -> None:
 
 
 def task(**more: Any) -> Task:
-    names = {f.name for f in __import__("dataclasses").fields(TrainingOptions)}
+    names = {f.name for f in fields(TrainingOptions)}
     options = TrainingOptions(**{k: v for k, v in (SHORT | more).items() if k in names})
     sampler = DiffusionOptions(T=5, alpha_min=0.0, dual_step=0.1, dual_init=1.0, candidates="unscaled")
     return Task(USERS, [sampler] * len(USERS), options, torch.Generator().manual_seed(0))
