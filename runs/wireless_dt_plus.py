@@ -30,7 +30,7 @@ PAPER = {
 
 @dataclass
 class Args(Common):
-    networks: int = 8
+    networks: int = 16
     """Test networks, from the first."""
     n: int = 200
     """Decisions per policy."""
