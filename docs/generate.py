@@ -2,7 +2,7 @@
 
     python docs/generate.py
 
-Pages under environments/, api.md and reproduction.md (from the committed results) are written whole.
+Pages under environments/, api.md, weights.md and reproduction.md (from committed results) are written whole.
 Pages under agents/ keep their words; what stands between `<!-- generated -->` and `<!-- end -->` is replaced.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import json
 import re
 import textwrap
 from dataclasses import MISSING, fields, is_dataclass
@@ -20,7 +21,7 @@ from typing import Any
 import gymnasium as gym
 
 import pdi_gym  # noqa: F401  (registers the environments)
-from pdi_gym import reproduce
+from pdi_gym import reproduce, zoo
 from pdi_gym.agents import AGENTS
 from pdi_gym.envs import ErgodicEnv
 
@@ -45,6 +46,9 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 }
 """Page → the agents it describes; names that are not in the registry are left out, and so is a page
 without any."""
+
+GRAPH = {"mlp": (), "gnn": ("messages", "hops"), "ugnn": ("messages", "hops", "levels")}
+"""Sizes that matter for each body of a network."""
 
 API: dict[str, tuple[str, ...]] = {
     "pdi_gym": ("Problem", "TimeSharingPolicy"),
@@ -231,6 +235,36 @@ def reproduction() -> str:
     return "\n".join(lines)
 
 
+def weights() -> str:
+    """The model cards of the shipped weights, and of trainings whose curves alone are kept."""
+    note = NOTE.replace("edit the docstring instead", "ship other weights instead")
+    lines = [
+        note,
+        "# Shipped weights\n",
+        "`make_agent(name)` finds these by the problem's kind. The criterion that chose the checkpoint: "
+        "mean over validation instances of f0 + 2 Σ_j λ_j [f_j]₊, with PDI-MC's average multipliers.\n",
+    ]
+    shipped = {p.parent.name for p in zoo.FOLDER.glob("*/card.json")}
+    results = DOCS.parent / "runs" / "results" / "training"
+    for path in sorted(results.glob("*/card.json"), key=lambda p: (p.parent.name not in shipped, str(p))):
+        card = json.loads(path.read_text(encoding="utf-8"))
+        name, net, budget = path.parent.name, card["network"], card["budget"]
+        size = ", ".join(f"{k} {net[k]}" for k in ("width", "depth") + GRAPH[net["body"]])
+        figures = ", ".join(f"{k.replace('_', ' ')} {v:.4g}" for k, v in card["validation"].items())
+        lines.append(
+            f"## `{name}`\n\n{'Shipped' if name in shipped else 'Not shipped'}. "
+            f"{card['parameters']:,} parameters: {net['body']}, {size}.\n\n"
+            f"* Command: `{card['command']}`\n"
+            f"* Budget: {budget['gradient_steps']:,} gradient steps of {card['training']['problems']} × "
+            f"{card['training']['pairs']} pairs on {card['instances']} training instances, "
+            f"{budget['rollout_network_calls']:,} samples through a score in rollouts, "
+            f"{budget['seconds'] / 60:.0f} minutes beside other work ({card['hardware']})\n"
+            f"* Validation at the kept step {card['best_step']}: {figures}\n\n"
+            f"![training curve](../runs/results/training/{name}/curve.png)\n"
+        )
+    return "\n".join(lines)
+
+
 def pages() -> dict[Path, str]:
     """Every page that is written here, whole or in part."""
     result = {DOCS / "environments" / f"{page}.md": environment(page) for page in ENVIRONMENTS}
@@ -242,6 +276,7 @@ def pages() -> dict[Path, str]:
     result[index] = filled(index, agents_index())
     result[DOCS / "api.md"] = api()
     result[DOCS / "reproduction.md"] = reproduction()
+    result[DOCS / "weights.md"] = weights()
     return result
 
 

@@ -5,6 +5,7 @@ Absolute times say more about the machine than about the code; a ratio within on
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,11 +14,20 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
+from torch import Tensor
+from torch_geometric.nn import TAGConv
 
+from pdi_gym import zoo
 from pdi_gym.agents import make_agent
 from pdi_gym.evaluation import compare, one_thread
+from pdi_gym.inference import training_free_score
+from pdi_gym.networks.layers import FoldedTAGConv
+from pdi_gym.options import TrainingOptions
 from pdi_gym.problem import AutogradProblem
 from pdi_gym.problems import MixtureOfGaussians, Portfolio, WirelessPower
+from pdi_gym.schedules import make_schedule
+from pdi_gym.scores import NetworkScore, ScoreField
+from pdi_gym.sources import Task
 from pdi_gym.validation import check_choice
 
 VALIDATION = "validation"
@@ -212,6 +222,68 @@ def compare_workers() -> Result:
     return Result("compare-workers", "2 workers", times[0], "1 worker", times[1], "≥ 1.7")
 
 
+def _forward(rows: int) -> tuple[Any, Any, tuple[Tensor, ...]]:
+    """The shipped wireless network, a problem, and `rows` inputs at mid noise."""
+    problem = WirelessPower.instance(0, VALIDATION)
+    generator = torch.Generator().manual_seed(0)
+    z, lam = (torch.rand((rows, problem.latent_dim), generator=generator) for _ in range(2))
+    level = torch.full((rows, 1), 0.5**0.5)
+    return zoo.network("pdi-net", problem), problem, (z, level, level, lam)
+
+
+def graph_folding() -> Result:
+    """One graph convolution of 40 samples of 200 users: a folded product against copied edges."""
+    _, problem, _ = _forward(1)
+    graph, samples, width = problem.graph, 40, 16
+    conv, n = FoldedTAGConv(width, width, 2), problem.latent_dim
+    reference = TAGConv(width, width, K=2, bias=False, normalize=False)
+    h = torch.rand(n, samples, width)
+    copies = torch.cat([graph.edge_index + k * n for k in range(samples)], 1)
+    weight, flat = graph.edge_weight.repeat(samples), h.transpose(0, 1).reshape(-1, width)
+    with torch.no_grad():
+        fast = seconds(lambda: conv(h, graph.adjacency), 10)
+        slow = seconds(lambda: reference(flat, copies, weight), 10)
+    return Result("graph-folding", "folded", fast, "edges copied per sample", slow, "> 1")
+
+
+def network_inference() -> Result:
+    """One score of 200 samples of 200 users: the shipped network against Monte Carlo's default."""
+    network, problem, _ = _forward(1)
+    options = make_agent("pdi-mc").options(problem)
+    schedule = make_schedule(options.schedule, options.T)
+    z, lam = torch.zeros(10, 20, problem.latent_dim), torch.ones(10, 1, problem.latent_dim)
+    generator = torch.Generator().manual_seed(0)
+    xi = problem.draw(options.n_draws, generator)
+
+    def timed(score: ScoreField) -> float:
+        return seconds(lambda: score(z, options.T // 2, lam, xi, generator))
+
+    mc = timed(training_free_score(problem, options, schedule))
+    net = timed(NetworkScore(network, problem, schedule))
+    return Result("network-score", "Monte Carlo", mc, "network", net, "no target")
+
+
+def training_step() -> Result:
+    """64 training pairs of 200 users: their Monte-Carlo targets against the network's gradient."""
+    network, problem, inputs = _forward(16)
+    network = copy.deepcopy(network).requires_grad_(True)
+    options = make_agent("pdi-net").options(problem)
+    generator = torch.Generator().manual_seed(0)
+    task = Task([problem], [options], TrainingOptions(), generator)
+    z, _, _, lam = inputs
+    tau = torch.full((16, 1), options.T // 2)
+
+    def gradient() -> None:
+        for _ in range(4):
+            torch.autograd.backward(network(*inputs, problem.graph).square().mean())
+
+    def targets() -> None:
+        for _ in range(4):
+            task.target(0, z, tau, lam)
+
+    return Result("training-step", "targets", seconds(targets), "gradient", seconds(gradient), "no target")
+
+
 BENCHMARKS: dict[str, Callable[[], Result]] = {
     "mixture-gradient": mixture_gradient,
     "wireless-gradient": wireless_gradient,
@@ -225,6 +297,9 @@ BENCHMARKS: dict[str, Callable[[], Result]] = {
     "sb3-8-users": sb3_small,
     "scalar-step": scalar_step,
     "compare-workers": compare_workers,
+    "graph-folding": graph_folding,
+    "network-score": network_inference,
+    "training-step": training_step,
 }
 
 

@@ -52,7 +52,8 @@ _PORTFOLIO = {
     "validation_n": 128,
 }  # fmt: skip
 _MIXTURE = {
-    "steps": 4000, "rate": 1e-3, "instances": 1, "seed_rollouts": 8, "capacity": 64, "problems": 8, "pairs": 64,
+    "steps": 4000, "rate": 1e-3,
+    "instances": 1, "seed_rollouts": 8, "capacity": 64, "problems": 8, "pairs": 64,
     "chains": 128, "groups": 1, "keep": 1000, "inner": 50, "rollouts": 1, "prior_low": 0.1,
     "prior_high": 19.9, "validation_instances": 1, "validation_n": 512,
 }  # fmt: skip
