@@ -129,6 +129,18 @@ def test_a_network_learns_the_score_of_a_gaussian(tmp_path: Path) -> None:
             assert error.norm() / truth.norm() < 0.15
 
 
+@pytest.mark.parametrize("name", ["dt", "st", "dt-plus"])
+@pytest.mark.parametrize("problem", [Portfolio.instance(0, 12, 4, split="train"), MixtureOfGaussians.toy()])
+def test_every_method_trains_on_every_problem(tmp_path: Path, name: str, problem: Any) -> None:
+    start = None
+    if name == "dt-plus":
+        start = tmp_path / "dt"
+        learn("dt", start, [problem])
+    agent = learn(name, tmp_path / name, [problem], start=start)
+    figures = evaluate(agent.sample(problem, n=16), problem)
+    assert all(np.isfinite(v) for v in figures.values())
+
+
 # What a source gives.
 
 
