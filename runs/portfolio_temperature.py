@@ -29,7 +29,7 @@ COLOURS = ("#440154", "#31688E", "#35B779", "#C9A800")
 class Args(Common):
     inverse: tuple[float, ...] = (100.0, 500.0, 1000.0, 2000.0)
     """Inverse temperatures 1/β, hot to cold."""
-    instances: int = 4
+    instances: int = 8
     """Test instances, from the first."""
     n: int = 128
     """Portfolios per policy."""
@@ -55,6 +55,8 @@ def curves(paths: dict[str, np.ndarray]) -> plots.Figure:
             ax.plot(values[:, column], color=colour, lw=1.6, label=label)
         ax.set(xlabel="denoising step", ylabel=f"{name} of the clean estimates", yscale="log")
         ax.grid(alpha=0.3)
+    ends = [values[-1, 0] for values in paths.values()]
+    axes[0].set(yscale="linear", ylim=(0.5 * min(ends), 2 * max(ends)))  # the first steps are far above
     axes[0].legend(title="1/β")
     return fig
 
