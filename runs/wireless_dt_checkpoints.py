@@ -92,7 +92,7 @@ def main(args: Args) -> None:
     run.write(
         rows, claims, content, sample=sample_of(args),
         reduced="Smaller networks and fewer training steps than the paper's, and "
-        f"{args.networks} of its 64 test networks.",
+        f"{args.networks} of its 64 test networks: what fails here may fail for want of training.",
     )  # fmt: skip
 
 
