@@ -131,7 +131,7 @@ def test_pdm_ends_feasible_sample_by_sample() -> None:
         ({"name": "pdi-mc", "beta": float("nan")}, "beta must be a finite number > 0, got nan"),
         ({"name": "pdi-mc", "dual_step": -1}, "dual_step must be a finite number ≥ 0, got -1"),
         ({"name": "pdi-mc", "schedule": "cosin"}, "schedule must be one of .*did you mean cosine"),
-        ({"name": "pdi-mc", "kernel": "ddim"}, "kernel must be one of posterior, ancestral"),
+        ({"name": "pdi-mc", "kernel": "ddpm"}, "kernel must be one of posterior, ancestral, ddim"),
         ({"name": "pdl", "primal_step": 0}, "primal_step must be a finite number > 0, got 0"),
     ],
 )
