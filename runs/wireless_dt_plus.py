@@ -91,7 +91,7 @@ def main(args: Args) -> None:
     run.write(
         rows, claims, found, sample=sample_of(args),
         reduced="Smaller networks and far fewer training steps than the paper's; one DT checkpoint is "
-        "continued, where the paper shows the best two of several: a failure here may be for want of training.",
+        "continued, where the paper shows the best two of several: failures may be for want of training.",
     )  # fmt: skip
 
 

@@ -20,17 +20,16 @@ STYLES = {
     "pdi-mc": ("#0072B2", "o"),
     "pdi-net": ("#009E73", "s"),
     "dt": ("#D55E00", "^"),
-    "dt-plus": ("#CC79A7", "v"),
 }
 
 
 @dataclass
 class Args(Common):
-    levels: tuple[float, ...] = (0.5, 0.6, 0.7, 0.8)
+    levels: tuple[float, ...] = (0.5, 0.6, 0.8)
     """Required rates in bit/s/Hz; .6 is the one of training."""
     trained: float = 0.6
     """The required rate of training."""
-    networks: int = 4
+    networks: int = 3
     """Test networks, from the first."""
     n: int = 200
     """Decisions per policy."""
@@ -69,7 +68,7 @@ def degradation(rows: list[Row], agents: list[str], level: float, trained: float
 def main(args: Args) -> None:
     run = Run(NAME, args)
     problem = make_env("WirelessPower-v0", {"split": "test"}).make_problem(0)
-    agents = available(problem, "pdi-mc", "pdi-net", "dt", "dt-plus")
+    agents = available(problem, "pdi-mc", "pdi-net", "dt")
     rows: list[Row] = []
     for level in args.levels:
         found = run.compare(

@@ -132,7 +132,8 @@ def main(args: Args) -> None:
         rows, ranking(rows), table(rows, METRICS, PAPER), sample=sample_of(args).replace("test", args.split),
         reduced=f"Preset fast but where a row says @paper; pdl as published; pdm with 100 steps, at most 20 "
         f"gradient steps in each and 4 draws; {', '.join(COSTLY)} on {args.costly_networks} networks. "
-        "The trainings of the learned rows are smaller than the paper's: what fails for them may fail for want of training.",
+        "The trainings of the learned rows are smaller than the paper's: a failure there may be for want of "
+        "training.",
     )  # fmt: skip
 
 
