@@ -79,7 +79,7 @@ def main(args: Args) -> None:
         sample=f"The paper's mixture under inference seeds 0 to {args.seeds - 1}, and mixtures 0 to "
         f"{args.mixtures - 1} of its family under seed {args.seed}; {args.n} samples per policy.",
         reduced=f"Preset fast (8 candidates instead of 64) and {args.n} samples instead of 1024; T = 500 as "
-        "in the paper.",
+        "in the paper. PDI-Net's training is far smaller than the paper's: failures may be for want of it.",
     )  # fmt: skip
 
 
