@@ -105,7 +105,7 @@ class WirelessPowerEnv(ErgodicEnv):
     def _make_observation_space(self) -> spaces.Space[Any]:
         if self.observation != "graph":
             return super()._make_observation_space()
-        nodes = spaces.Box(-RESIDUAL_CLIP, RESIDUAL_CLIP, (5,), np.float32)
+        nodes = spaces.Box(-RESIDUAL_CLIP, RESIDUAL_CLIP, (4,), np.float32)
         return spaces.Graph(nodes, spaces.Box(0, 1, (1,), np.float32))
 
     def observe(self, problem: Problem, state: Horizon) -> Any:

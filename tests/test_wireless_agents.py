@@ -94,7 +94,7 @@ def test_flat_observation_is_compact_and_describes_the_network():
 def test_graph_observation_has_an_edge_per_kept_interferer():
     env = gym.make(ENV, n_users=20, observation="graph").unwrapped
     obs, _ = env.reset(seed=0)
-    assert obs.nodes.shape == (20, 5) and obs.edges.shape == (20 * 11, 1)
+    assert obs.nodes.shape == (20, 4) and obs.edges.shape == (20 * 11, 1)
     assert env.observation_space.contains(obs)
     degree = np.bincount(obs.edge_links[:, 1], minlength=20)
     assert (degree == 11).all()
