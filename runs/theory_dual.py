@@ -49,7 +49,7 @@ NOTES = """\
 
 @dataclass
 class Args(Common):
-    lengths: tuple[int, ...] = (50, 100, 200, 400, 800, 1600)
+    lengths: tuple[int, ...] = (50, 100, 200, 400, 800)
     """Numbers of reverse steps T of the convergence curves."""
     seeds: int = 5
     """Runs per length."""
@@ -59,7 +59,7 @@ class Args(Common):
     """T of the runs whose gradient bias is taken apart."""
     bias_samples: int = 2000
     """Samples of those runs; the error of a measured mean falls with their root."""
-    bias_seeds: int = 3
+    bias_seeds: int = 2
     """Runs of each kind."""
     candidates: int = 64
     """Candidates K of the Monte-Carlo score in the approximation term."""

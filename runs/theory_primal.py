@@ -38,7 +38,7 @@ COLOURS = {"cosine": "#0072B2", "linear": "#009E73", "linear-snr": "#D55E00", "p
 
 @dataclass
 class Args(Common):
-    lengths: tuple[int, ...] = (50, 100, 200, 400, 800, 1600)
+    lengths: tuple[int, ...] = (50, 100, 200, 400, 800)
     """Numbers of reverse steps T of the distances."""
     seeds: int = 5
     """Runs per length, and draws of the points for ρ_t of the two modes."""
