@@ -52,7 +52,10 @@ def test_the_command_writes_its_file(tmp_path: Path, capsys: pytest.CaptureFixtu
         ),
         (["Mixture2D-v0"], "did you mean MixtureOfGaussians2D-v0"),
         (["MixtureOfGaussians2D-v0", "--agent", "randm"], "did you mean random"),
-        (["MixtureOfGaussians2D-v0", "--out", "/dev/null/a.png"], "out must be somewhere that can be written"),
+        (
+            ["MixtureOfGaussians2D-v0", "--out", "/dev/null/a.png"],
+            "out must be somewhere that can be written",
+        ),
     ],
 )
 def test_bad_usage_exits_with_2_and_writes_nothing(

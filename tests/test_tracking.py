@@ -156,7 +156,9 @@ def test_scalars_and_histograms_over_diffusion_steps(written: Any) -> None:
 def test_pictures(written: Any) -> None:
     out, _ = written
     comparison = events(out, "comparison")
-    assert set(comparison.Tags()["images"]) == {f"figures/{n}" for n in ("tradeoff", "residuals", "denoising")}
+    assert set(comparison.Tags()["images"]) == {
+        f"figures/{n}" for n in ("tradeoff", "residuals", "denoising")
+    }
     for run, tags in (("comparison", comparison.Tags()["images"]), ("random", ["figures/policy"])):
         for tag in tags:
             [image] = events(out, run).Images(tag)
