@@ -22,6 +22,8 @@ paper gives none.
 
 A figure that is exact, or of the one training that there is, decides alone; its line says so.
 
+A bootstrap over a handful of instances is too narrow: verdicts with n below eight are provisional.
+
 A claim that two methods are *equal* comes with a margin: it holds when the interval is within it, holds
 weaker within twice of it, does not hold when the interval is outside of it, and cannot be told otherwise.
 Several claims together hold when each does, fail when each fails, and hold weaker when some do; those that

@@ -247,5 +247,10 @@ def _logarithmic(ax: Any, values: Sequence[float]) -> None:
     if len(positive) < len(values):
         ax.set_xscale("symlog", linthresh=10.0**low)
         ax.set_xticks([0.0, *(10.0**k for k in range(low, high + 1, max(1, (high - low + 2) // 4)))])
-    else:
-        ax.set_xscale("log")
+        return
+    ax.set_xscale("log")
+    if high - low <= 2:
+        marks = [m * 10.0**k for k in range(low, high) for m in (1, 2, 5)]
+        marks = [m for m in marks if 0.8 * min(positive) <= m <= 1.2 * max(positive)]
+        ax.set_xticks(marks, [f"{m:g}" for m in marks])
+        ax.minorticks_off()
