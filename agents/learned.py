@@ -20,13 +20,15 @@ from pdi_gym.agents.pdi import DiffusionAgent
 from pdi_gym.checkpoints import load_network, load_tensors, save_network
 from pdi_gym.inference import infer, training_free_score
 from pdi_gym.networks import Denoiser
-from pdi_gym.options import DiffusionOptions, NetworkOptions, SupervisedOptions, TrainingOptions, check_device
+from pdi_gym.options import DiffusionOptions, NetworkOptions, SupervisedOptions, check_device
 from pdi_gym.problem import Problem
+from pdi_gym.rollouts import Task
 from pdi_gym.samplers import Samples
 from pdi_gym.schedules import make_schedule
 from pdi_gym.scores import NetworkScore
-from pdi_gym.sources import Duals, Experts, Replay, Source, Task
+from pdi_gym.sources import Duals, Experts, Replay, Source
 from pdi_gym.training import STATE, Training
+from pdi_gym.training_options import TrainingOptions
 from pdi_gym.training_presets import setup
 
 _VALIDATION_DRAWS = 500
@@ -106,7 +108,8 @@ class LearnedAgent(DiffusionAgent):
                 "gradient_steps": options.steps, "pairs": options.steps * options.problems * options.pairs,
                 "rollout_network_calls": run.source.task.calls, "seconds": round(run.seconds, 1),
             },
-            "hardware": f"{platform.machine()}, {os.cpu_count()} cores, one thread, {device}",
+            "hardware": f"{platform.machine()}, {os.cpu_count()} cores, {device}",
+            "threads": torch.get_num_threads(),
             "curve": run.history,
         }  # fmt: skip
         self.save(folder)

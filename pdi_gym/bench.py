@@ -22,12 +22,12 @@ from pdi_gym.agents import make_agent
 from pdi_gym.evaluation import compare, one_thread
 from pdi_gym.inference import training_free_score
 from pdi_gym.networks.layers import FoldedTAGConv
-from pdi_gym.options import TrainingOptions
 from pdi_gym.problem import AutogradProblem
 from pdi_gym.problems import MixtureOfGaussians, Portfolio, WirelessPower
+from pdi_gym.rollouts import Task
 from pdi_gym.schedules import make_schedule
 from pdi_gym.scores import NetworkScore, ScoreField
-from pdi_gym.sources import Task
+from pdi_gym.training_options import TrainingOptions
 from pdi_gym.validation import check_choice
 
 VALIDATION = "validation"

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from pdi_gym.checkpoints import load_tensors, save_network, save_tensors
 from pdi_gym.files import write_text
 from pdi_gym.networks import Denoiser
-from pdi_gym.options import TrainingOptions
 from pdi_gym.sources import Piece, Source
+from pdi_gym.training_options import TrainingOptions
 
 STATE = "state.safetensors"
 _BANDS = 4

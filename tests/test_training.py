@@ -20,12 +20,14 @@ from pdi_gym.agents.learned import judge
 from pdi_gym.checkpoints import load_tensors
 from pdi_gym.evaluation import evaluate
 from pdi_gym.networks import NetworkConfig
-from pdi_gym.options import DiffusionOptions, TrainingOptions
+from pdi_gym.options import DiffusionOptions
 from pdi_gym.problems import MixtureOfGaussians, Portfolio, WirelessPower
+from pdi_gym.rollouts import Buffer, Pairs, Task
 from pdi_gym.schedules import make_schedule
 from pdi_gym.scores import ExactScore, NetworkScore
-from pdi_gym.sources import Buffer, Duals, Experts, Pairs, Replay, Task
+from pdi_gym.sources import Duals, Experts, Replay
 from pdi_gym.training import STATE, Stopped, Training
+from pdi_gym.training_options import TrainingOptions
 
 USERS = [WirelessPower.instance(i, "train", n_users=8) for i in range(4)]
 SHORT = {
@@ -118,9 +120,7 @@ def test_a_network_learns_the_score_of_a_gaussian(tmp_path: Path) -> None:
     for tau in (20, 25, 30):
         for value in (0.2, 0.6):
             lam = torch.full((1, 1, 1), value)
-            clean = problem.tilted(lam[0], 1.0)
             mean = torch.tensor([0.5, 0.2]) * value  # C Aᵀλ
-            assert clean is not None
             root = torch.linalg.cholesky(problem.covariances[0])
             x = mean + torch.randn(1, 500, 2, generator=generator) @ root.T
             z = schedule.alpha[tau] * x + schedule.sigma[tau] * torch.randn(x.shape, generator=generator)

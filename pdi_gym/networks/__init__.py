@@ -44,8 +44,6 @@ class NetworkConfig:
     """Multipliers of an mlp; graph networks take one per node."""
     data_scale: float = 1.0
     """Standard deviation of clean samples, for scaling inputs and outputs."""
-    dual_scale: float = 1.0
-    """Unit of the multipliers before log1p."""
     predicts: str = "clean"
     """What the output is closest to: the clean sample, or the noise (for scores that are sparse in z)."""
     alpha_min: float = 0.0
@@ -60,7 +58,6 @@ class NetworkConfig:
         for name in ("width", "depth", "messages", "hops", "levels", "inputs"):
             check_int(name, getattr(self, name), 1)
         check_number("data_scale", self.data_scale, 0, above=True)
-        check_number("dual_scale", self.dual_scale, 0, above=True)
 
     def build(self) -> Denoiser:
         if self.body == "mlp":
@@ -126,7 +123,7 @@ class Denoiser(nn.Module):
         """Clean estimates (S, d) of z (S, d) at noise levels α, σ (S, 1) and multipliers (S, m)."""
         c_in, c_skip, c_out = self.scales(alpha, sigma)
         u = torch.atan2(sigma, alpha).squeeze(-1) * (2 / math.pi)
-        duals = torch.log1p(lam / self.config.dual_scale) if self.config.dual and lam is not None else None
+        duals = torch.log1p(lam) if self.config.dual and lam is not None else None
         columns = [c_in * z] + ([] if duals is None else [duals])
         if self.config.simplex:
             log_weights = torch.log_softmax(z, -1)

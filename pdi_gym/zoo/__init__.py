@@ -23,8 +23,9 @@ def shipped(agent: str, problem: Problem) -> bool:
     place = folder(agent, problem)
     if not (place / CARD).exists():
         return False
+    network = load(place, agent)
     try:
-        load(place, agent).config.check(problem)
+        network.config.check(problem)
     except ValueError:
         return False
     return True
