@@ -55,8 +55,8 @@ def save_network(folder: Path, network: Denoiser, card: dict[str, Any], half: bo
     write_text(folder / CARD, json.dumps(content, indent=1) + "\n")
 
 
-def load_network(folder: Path, agent: str) -> tuple[Denoiser, dict[str, Any]]:
-    """The network of that agent and its card."""
+def load_card(folder: Path, agent: str) -> dict[str, Any]:
+    """The card of that agent's network, checked to describe one that this version can build."""
     path = folder / CARD
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist: give the folder of a trained agent")
@@ -73,6 +73,12 @@ def load_network(folder: Path, agent: str) -> tuple[Denoiser, dict[str, Any]]:
     unknown = set(card["network"]) - {f.name for f in fields(NetworkConfig)}
     if unknown:
         raise ValueError(f"{path} describes a network with unknown {', '.join(sorted(unknown))}")
+    return dict(card)
+
+
+def load_network(folder: Path, agent: str) -> tuple[Denoiser, dict[str, Any]]:
+    """The network of that agent and its card."""
+    card = load_card(folder, agent)
     tensors, metadata = load_tensors(folder / WEIGHTS)
     if metadata != {"agent": card["agent"], "problem": card["problem"]}:
         raise ValueError(

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from pdi_gym.networks.gnn import GraphNetwork
 from pdi_gym.networks.mlp import FiLMMLP
-from pdi_gym.networks.ugnn import GraphUNet
 from pdi_gym.problem import Problem
 from pdi_gym.problems.graph import Graph
 from pdi_gym.validation import check_choice, check_int, check_number
@@ -61,14 +59,18 @@ class NetworkConfig:
 
     def build(self) -> Denoiser:
         if self.body == "mlp":
-            body: nn.Module = FiLMMLP(self.inputs, self.n_duals if self.dual else 0, self.width, self.depth)
-        elif self.body == "gnn":
-            columns = 1 + self.dual + 2 * self.simplex + self.inputs
-            body = GraphNetwork(columns, self.width, self.depth, self.messages, self.hops)
-        else:
-            columns = 1 + self.dual + 2 * self.simplex + self.inputs
-            body = GraphUNet(columns, self.width, self.depth, self.messages, self.hops, self.levels)
-        return Denoiser(self, body)
+            return Denoiser(
+                self, FiLMMLP(self.inputs, self.n_duals if self.dual else 0, self.width, self.depth)
+            )
+        columns = 1 + self.dual + 2 * self.simplex + self.inputs
+        sizes = columns, self.width, self.depth, self.messages, self.hops
+        if self.body == "gnn":
+            from pdi_gym.networks.gnn import GraphNetwork
+
+            return Denoiser(self, GraphNetwork(*sizes))
+        from pdi_gym.networks.ugnn import GraphUNet
+
+        return Denoiser(self, GraphUNet(*sizes, self.levels))
 
     def check(self, problem: Problem) -> None:
         """Refuse a problem that this network cannot take."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from pdi_gym.networks.layers import GraphBlock, NoiseEmbedding
+from pdi_gym.networks.graph_layers import GraphBlock
+from pdi_gym.networks.layers import NoiseEmbedding
 from pdi_gym.problems.graph import Graph
 
 

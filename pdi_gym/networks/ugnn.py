@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from pdi_gym.networks.gnn import node_inputs
-from pdi_gym.networks.layers import GraphBlock, NoiseEmbedding
+from pdi_gym.networks.graph_layers import GraphBlock
+from pdi_gym.networks.layers import NoiseEmbedding
 from pdi_gym.problems.graph import Adjacency, Graph
 
 

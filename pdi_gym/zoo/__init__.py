@@ -6,8 +6,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from pdi_gym import presets
-from pdi_gym.checkpoints import CARD, load_network
-from pdi_gym.networks import Denoiser
+from pdi_gym.checkpoints import CARD, load_card, load_network
+from pdi_gym.networks import Denoiser, NetworkConfig
 from pdi_gym.problem import Problem
 
 FOLDER = Path(__file__).parent
@@ -23,9 +23,9 @@ def shipped(agent: str, problem: Problem) -> bool:
     place = folder(agent, problem)
     if not (place / CARD).exists():
         return False
-    network = load(place, agent)
+    config = NetworkConfig(**load_card(place, agent)["network"])
     try:
-        network.config.check(problem)
+        config.check(problem)
     except ValueError:
         return False
     return True
