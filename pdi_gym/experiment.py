@@ -148,7 +148,7 @@ class Run:
             "name": self.name, "command": self.command(), "versions": tracking.versions(),
             "seconds": round(time.perf_counter() - self.started, 1),
             "row_seconds": round(sum(row.get("seconds", 0.0) for row in rows), 1),
-            "settings": {k: v for k, v in asdict(self.args).items() if k not in hidden},
+            "settings": {k: _portable(v) for k, v in asdict(self.args).items() if k not in hidden},
             "sample": sample, "reduced": reduced, "agents": self.agents,
             "claims": [asdict(c) for c in claims], "figures": self.figures, "rows": list(rows),
         }  # fmt: skip
@@ -160,6 +160,13 @@ class Run:
             lines.append(notes)
         write_text(self.out / "results.md", "\n".join(lines).rstrip() + "\n")
         print(f"{self.name}: {content['seconds']} s, written to {self.out}", flush=True)
+
+
+def _portable(value: Any) -> Any:
+    """A path inside the repository without the part that differs between machines."""
+    root = Path(__file__).resolve().parents[1]
+    inside = isinstance(value, Path) and value.resolve().is_relative_to(root)
+    return str(value.resolve().relative_to(root)) if inside else value
 
 
 def claims_table(claims: Sequence[Claim] | Sequence[Mapping[str, str]]) -> str:

@@ -63,3 +63,9 @@ def test_matplotlib_is_imported_lazily() -> None:
 def test_torch_geometric_is_imported_when_a_graph_network_is_built() -> None:
     code = "import sys, pdi_gym, pdi_gym.agents, pdi_gym.cli; sys.exit('torch_geometric' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_committed_results_name_no_place_on_a_machine() -> None:
+    for path in (ROOT / "runs/results").glob("**/*.json"):
+        assert str(ROOT) not in path.read_text(), path
+        assert '"/' not in path.read_text(), path
