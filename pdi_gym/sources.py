@@ -13,8 +13,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from pdi_gym import presets
 from pdi_gym.descent import dual_method
 from pdi_gym.diffusion import forward
+from pdi_gym.options import ExpertOptions
 from pdi_gym.problem import Problem
 from pdi_gym.rollouts import Buffer, Task, rollout
 from pdi_gym.scores import CleanEstimator, ScoreField
@@ -169,11 +171,15 @@ class Experts(Source):
                 break
 
     def _solve(self, problem: Problem) -> Tensor:
+        """What the agent `expert` would answer, but for the margin."""
         options, generator = self.task.training, self.task.generator
-        start = problem.project(0.1 * torch.randn((8, problem.latent_dim), generator=generator))
+        given = {} if options.expert_steps is None else {"steps": options.expert_steps}
+        expert = presets.resolve(ExpertOptions, problem, "fast", given)
+        start = problem.project(0.1 * torch.randn((expert.chains, problem.latent_dim), generator=generator))
         return dual_method(
-            problem, start, n=options.keep, steps=options.expert_steps, rate=options.expert_rate,
-            dual_step=options.dual_step, margin=options.expert_margin, n_draws=2, generator=generator,
+            problem, start, n=options.keep, steps=expert.steps, rate=expert.primal_step,
+            dual_step=expert.dual_step, dual_init=expert.dual_init, window=expert.window,
+            margin=options.expert_margin, n_draws=expert.n_draws, generator=generator,
         ).z  # fmt: skip
 
     def pieces(self, step: int) -> Iterator[Piece]:

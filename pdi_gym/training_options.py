@@ -58,11 +58,9 @@ class TrainingOptions:
     noise_norm: float | None = None
     """Largest norm of an ε-target, or None where projection bounds the targets."""
     dual_step: float = 1.0
-    """Step of the multipliers per training instance (dual training), or of the expert's."""
-    expert_steps: int = 1000
-    """Iterations of the expert on each training instance."""
-    expert_rate: float = 0.02
-    """Primal step of the expert."""
+    """Step of the multipliers per training instance (dual training)."""
+    expert_steps: int | None = None
+    """Iterations of the expert on each training instance; its preset's number when left out."""
     expert_margin: float = 0.0
     """What the expert's constraints hold with to spare."""
     validate_every: int = 500
@@ -75,14 +73,15 @@ class TrainingOptions:
     def __post_init__(self) -> None:
         for name in (
             "steps", "instances", "problems", "pairs", "inner", "rollouts", "chains", "groups", "keep",
-            "capacity", "exploit_steps", "expert_steps", "validate_every", "validation_instances",
-            "validation_n",
+            "capacity", "exploit_steps", "validate_every", "validation_instances", "validation_n",
         ):  # fmt: skip
             check_int(name, getattr(self, name), 1)
         check_int("seed_rollouts", self.seed_rollouts, 0)
+        if self.expert_steps is not None:
+            check_int("expert_steps", self.expert_steps, 1)
         if self.noise_norm is not None:
             check_number("noise_norm", self.noise_norm, 0, above=True)
-        for name in ("rate", "clip", "expert_rate"):
+        for name in ("rate", "clip"):
             check_number(name, getattr(self, name), 0, above=True)
         for name in (
             "weight_decay",

@@ -52,7 +52,7 @@ _PORTFOLIO = {
     "validation_n": 128,
 }  # fmt: skip
 _MIXTURE = {
-    "steps": 4000, "rate": 1e-3,
+    "steps": 6000, "rate": 1e-3,
     "instances": 1, "seed_rollouts": 8, "capacity": 64, "problems": 8, "pairs": 64,
     "chains": 128, "groups": 1, "keep": 1000, "inner": 50, "rollouts": 1, "prior_low": 0.1,
     "prior_high": 19.9, "validation_instances": 1, "validation_n": 512,
@@ -72,7 +72,7 @@ _TRAINING: dict[tuple[str, str], dict[str, Any]] = {
         "steps": 1500, "rate": 1e-3, "instances": 64, "inner": 27, "rollouts": 4, "chains": 20, "groups": 1,
         "keep": 100, "capacity": 128, "dual_step": 0.0,
     },
-    ("st", "wireless"): {"steps": 4000, "dual_step": 2.0, "expert_margin": 0.45},
+    ("st", "wireless"): {"steps": 4000, "expert_margin": 0.45},
 }
 # fmt: on
 """What differs from the defaults, for all agents ("") and for one."""

@@ -220,7 +220,7 @@ def test_dual_training_moves_the_multipliers_of_rolled_out_instances_only() -> N
 
 
 def test_expert_data_are_feasible_with_the_margin() -> None:
-    source = Experts(task(expert_steps=800, dual_step=0.5, expert_margin=0.3, keep=100))
+    source = Experts(task(expert_steps=800, expert_margin=0.3, keep=100))
     source.prepare(0, lambda *_: None)
     z = source.data[0]
     average = USERS[0].constraints(USERS[0].decode(z)).mean(0)
