@@ -30,7 +30,7 @@ PAPER = {
 
 @dataclass
 class Args(Common):
-    networks: int = 16
+    networks: int = 64
     """Test networks, from the first."""
     n: int = 200
     """Decisions per policy."""

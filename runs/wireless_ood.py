@@ -25,11 +25,11 @@ STYLES = {
 
 @dataclass
 class Args(Common):
-    levels: tuple[float, ...] = (0.5, 0.6, 0.8)
+    levels: tuple[float, ...] = (0.5, 0.6, 0.7, 0.8)
     """Required rates in bit/s/Hz; .6 is the one of training."""
     trained: float = 0.6
     """The required rate of training."""
-    networks: int = 3
+    networks: int = 8
     """Test networks, from the first."""
     n: int = 200
     """Decisions per policy."""

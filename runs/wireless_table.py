@@ -39,7 +39,7 @@ ROWS: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 """Label → agent, preset and overrides. A full PDM row (T = 500, up to 100 gradient steps in each)
 would take hours."""
-COSTLY = ("pdi-net-warm", "dt-plus", "pdi-mc@paper", "pdm")
+COSTLY = ("pdi-mc@paper", "pdm")
 METRICS = (
     "mean_rate",
     "p5_rate",
