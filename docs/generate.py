@@ -12,9 +12,10 @@ import ast
 import importlib
 import inspect
 import json
+import math
 import re
 import textwrap
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ import gymnasium as gym
 
 import pdi_gym  # noqa: F401  (registers the environments)
 from pdi_gym import reproduce, zoo
-from pdi_gym.agents import AGENTS
+from pdi_gym.agents import AGENTS, make_agent
+from pdi_gym.agents.instances import load_instances
 from pdi_gym.envs import ErgodicEnv
 
 DOCS = Path(__file__).parent
@@ -235,6 +237,23 @@ def reproduction() -> str:
     return "\n".join(lines)
 
 
+def rollouts_of(card: dict[str, Any]) -> str:
+    """How the sampler of a training's rollouts differs from the preset with which the agent samples."""
+    env_id = card["command"].split()[3]
+    agent = make_agent(card["agent"])
+    today = asdict(agent.options(load_instances(env_id, "train", 1)[0]))
+    changed = {k: v for k, v in card["sampler"].items() if not _same(v, today[k])}
+    if not changed:
+        return "those of the preset"
+    listed = ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in changed.items())
+    return f"those of the preset but for {listed}; the preset was chosen later, on validation instances"
+
+
+def _same(value: Any, other: Any) -> bool:
+    both = isinstance(value, float) and isinstance(other, float)
+    return math.isclose(value, other, rel_tol=1e-9) if both else value == other
+
+
 def weights() -> str:
     """The model cards of the shipped weights, and of trainings whose curves alone are kept."""
     note = NOTE.replace("edit the docstring instead", "ship other weights instead")
@@ -259,6 +278,7 @@ def weights() -> str:
             f"{card['training']['pairs']} pairs on {card['instances']} training instances, "
             f"{budget['rollout_network_calls']:,} samples through a score in rollouts, "
             f"{budget['seconds'] / 60:.0f} minutes beside other work ({card['hardware']})\n"
+            f"* Sampler's options in its rollouts: {rollouts_of(card)}\n"
             f"* Validation at the kept step {card['best_step']}: {figures}\n\n"
             f"![training curve](../runs/results/training/{name}/curve.png)\n"
         )

@@ -49,7 +49,7 @@ def main(args: Args) -> None:
         beats(rows, "pdi-cg", "ppo", "mean_rate", "column generation has a higher mean rate than PPO"),
     ]
     run.write(
-        rows, claims, table(rows, (*WIRELESS, "seconds")), sample=sample_of(args),
+        rows, claims, table(rows, WIRELESS), sample=sample_of(args),
         reduced=f"{args.users} users; PPO trained on the training split for {args.steps} slots.",
     )  # fmt: skip
 
