@@ -111,7 +111,7 @@ class Duals(Source):
     def __init__(self, task: Task, reference: Tensor | None = None):
         super().__init__(task)
         m = task.problems[0].n_constraints
-        self.lam = torch.full((len(task.problems), m), task.options[0].dual_init)
+        self.lam = torch.tensor([[float(o.dual_init)] for o in task.options]).repeat(1, m)
         self.reference = reference
         """Multipliers (r, m) that PDI finds on the first r instances, for the training curve."""
 
@@ -123,10 +123,11 @@ class Duals(Source):
             problem, sampler = task.problems[which], task.options[which]
             pairs, z = rollout(task, which, task.network_score(network, which), dual_step=0.0)
             self.buffer.push(pairs)
-            if step > 0 and options.dual_step > 0:
+            dual_step = 4 * sampler.dual_step if options.dual_step is None else options.dual_step
+            if step > 0 and dual_step > 0:
                 xi = None if problem.exact else problem.draw(8 * sampler.n_draws, task.generator)
                 residual = problem.constraints(problem.decode(z), xi).mean(0)
-                lam = self.lam[which] + options.dual_step * residual
+                lam = self.lam[which] + dual_step * residual
                 self.lam[which] = lam.clamp(min=0, max=sampler.dual_max)
 
     def pieces(self, step: int) -> Iterator[Piece]:

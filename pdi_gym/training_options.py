@@ -57,8 +57,8 @@ class TrainingOptions:
     """Relative standard deviation of the noise on their multipliers."""
     noise_norm: float | None = None
     """Largest norm of an ε-target, or None where projection bounds the targets."""
-    dual_step: float = 1.0
-    """Step of the multipliers per training instance (dual training)."""
+    dual_step: float | None = None
+    """Step of the multipliers per training instance (dual training); four of the sampler's when left out."""
     expert_steps: int | None = None
     """Iterations of the expert on each training instance; its preset's number when left out."""
     expert_margin: float = 0.0
@@ -79,6 +79,8 @@ class TrainingOptions:
         check_int("seed_rollouts", self.seed_rollouts, 0)
         if self.expert_steps is not None:
             check_int("expert_steps", self.expert_steps, 1)
+        if self.dual_step is not None:
+            check_number("dual_step", self.dual_step, 0)
         if self.noise_norm is not None:
             check_number("noise_norm", self.noise_norm, 0, above=True)
         for name in ("rate", "clip"):
@@ -89,7 +91,6 @@ class TrainingOptions:
             "prior_high",
             "perturb_z",
             "perturb_dual",
-            "dual_step",
             "expert_margin",
         ):
             check_number(name, getattr(self, name), 0)
