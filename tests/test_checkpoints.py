@@ -124,7 +124,7 @@ def test_agents_find_the_shipped_weights_by_problem() -> None:
         ValueError, match="for 30 coordinates and 10 constraints, MixtureOfGaussians has 5 and 2"
     ):
         make_agent("pdi-net").sample(other, n=4)
-    with pytest.raises(RuntimeError, match="no weights of dt-plus are shipped for Portfolio: train them with"):
+    with pytest.raises(RuntimeError, match="no weights of dt-plus are shipped for Portfolio: train them"):
         make_agent("dt-plus").sample(Portfolio.instance(0, 12, 4), n=4)
 
 

@@ -219,6 +219,24 @@ def test_dual_training_moves_the_multipliers_of_rolled_out_instances_only() -> N
     assert moved == [i for i in range(4) if not torch.equal(source.lam[i], torch.ones(8))]
 
 
+def test_dual_training_steps_in_the_units_of_the_problem() -> None:
+    """An equal-weight portfolio's multipliers move by four of the sampler's steps."""
+    problem = Portfolio.instance(0, 12, 4, split="train")
+    agent = make_agent("dt")
+    options = agent.options(problem)
+    training = TrainingOptions(inner=1, rollouts=1, chains=4, groups=1)
+    source = Duals(Task([problem], [options], training, torch.Generator().manual_seed(0)))
+    before = source.lam.clone()
+    assert torch.allclose(before, torch.full((1, 12), options.dual_init))
+    source.prepare(1, lambda z, *_: torch.zeros_like(z))
+    # Almost equal weights x = 1/12 whatever the noise left by the last step: closed form of the residual.
+    x = torch.full((12,), 1 / 12, dtype=torch.float64)
+    residual = x * (problem.sigma.double() @ x) - problem.budgets
+    expected = (before[0].double() + 4 * options.dual_step * residual).clamp(0, options.dual_max)
+    assert not torch.allclose(source.lam, before, rtol=0.05)
+    assert torch.allclose(source.lam[0].double(), expected, rtol=0.15, atol=0.02 * options.dual_max)
+
+
 def test_expert_data_are_feasible_with_the_margin() -> None:
     source = Experts(task(expert_steps=800, expert_margin=0.3, keep=100))
     source.prepare(0, lambda *_: None)
