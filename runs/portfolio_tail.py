@@ -23,7 +23,7 @@ QUICK = {"instances": 2, "n": 64, "tails": (0.1, 0.5, 1.0)}
 class Args(Common):
     tails: tuple[float, ...] = (0.1, 0.25, 0.5, 1.0)
     """Last fractions of the path that are averaged; the last one is the whole."""
-    instances: int = 4
+    instances: int = 8
     """Test instances, from the first."""
     n: int = 128
     """Portfolios per policy."""

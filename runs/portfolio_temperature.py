@@ -29,7 +29,7 @@ COLOURS = ("#440154", "#31688E", "#35B779", "#C9A800")
 class Args(Common):
     inverse: tuple[float, ...] = (100.0, 500.0, 1000.0, 2000.0)
     """Inverse temperatures 1/β, hot to cold."""
-    instances: int = 4
+    instances: int = 8
     """Test instances, from the first."""
     n: int = 128
     """Portfolios per policy."""
