@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pdi_gym import zoo
 from pdi_gym.agents.base import Agent, Observer, Trace, divisor_at_most, to_policy
+from pdi_gym.checkpoints import digest
 from pdi_gym.inference import infer, training_free_score
 from pdi_gym.networks import Denoiser
 from pdi_gym.options import DiffusionOptions, TailOptions
@@ -27,6 +28,11 @@ class DiffusionAgent(Agent):
     """Whose shipped network score="net" means."""
     network: Denoiser | None = None
     """A network of its own, learnt or loaded, that goes before the shipped one."""
+
+    def config(self, problem: Problem) -> dict[str, Any]:
+        """With a network of its own, what tells it from others: rows of another are not taken for its own."""
+        own = {} if self.network is None else {"weights": digest(self.network.state_dict())}
+        return super().config(problem) | own
 
     def _score(self, problem: Problem, options: DiffusionOptions, schedule: Schedule) -> ScoreField:
         if options.score != "net":

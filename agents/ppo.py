@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from pdi_gym.agents.base import Agent, Observer, Trace, divisor_at_most
+from pdi_gym.checkpoints import digest
 from pdi_gym.options import check_device
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
@@ -71,14 +71,6 @@ class Network:
     weights: dict[str, Tensor]
     setup: dict[str, Any]
 
-    @property
-    def digest(self) -> str:
-        """Tells networks apart where results are kept."""
-        content = hashlib.sha256()
-        for name, value in sorted(self.weights.items()):
-            content.update(name.encode() + value.contiguous().numpy().tobytes())
-        return content.hexdigest()[:16]
-
 
 class PPO(Agent):
     """Proximal policy optimisation of reward − λᵀf with λ in the observation, as RL would have it.
@@ -99,7 +91,7 @@ class PPO(Agent):
         self._network: Network | None = None
 
     def config(self, problem: Problem) -> dict[str, Any]:
-        weights = None if self._network is None else self._network.digest
+        weights = None if self._network is None else digest(self._network.weights)
         return super().config(problem) | {"weights": weights}
 
     def learn(

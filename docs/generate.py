@@ -239,14 +239,19 @@ def reproduction() -> str:
 
 def rollouts_of(card: dict[str, Any]) -> str:
     """How the sampler of a training's rollouts differs from the preset with which the agent samples."""
+    if not card["budget"]["rollout_network_calls"]:
+        return ""
     env_id = card["command"].split()[3]
     agent = make_agent(card["agent"])
     today = asdict(agent.options(load_instances(env_id, "train", 1)[0]))
     changed = {k: v for k, v in card["sampler"].items() if not _same(v, today[k])}
     if not changed:
-        return "those of the preset"
+        return "* Sampler's options in its rollouts: those of the preset\n"
     listed = ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in changed.items())
-    return f"those of the preset but for {listed}; the preset was chosen later, on validation instances"
+    return (
+        f"* Sampler's options in its rollouts: those of the preset but for {listed}. The preset was chosen "
+        "later, on validation instances: pass these to `make_agent` and call `learn` to train as then.\n"
+    )
 
 
 def _same(value: Any, other: Any) -> bool:
@@ -278,7 +283,7 @@ def weights() -> str:
             f"{card['training']['pairs']} pairs on {card['instances']} training instances, "
             f"{budget['rollout_network_calls']:,} samples through a score in rollouts, "
             f"{budget['seconds'] / 60:.0f} minutes beside other work ({card['hardware']})\n"
-            f"* Sampler's options in its rollouts: {rollouts_of(card)}\n"
+            f"{rollouts_of(card)}"
             f"* Validation at the kept step {card['best_step']}: {figures}\n\n"
             f"![training curve](../runs/results/training/{name}/curve.png)\n"
         )

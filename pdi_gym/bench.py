@@ -231,7 +231,7 @@ def _forward(rows: int) -> tuple[Any, Any, tuple[Tensor, ...]]:
 
 def graph_folding() -> Result:
     """One graph convolution of 40 samples of 200 users: a folded product against copied edges."""
-    from torch_geometric.nn import TAGConv  # seconds to import, which no other benchmark needs
+    from torch_geometric.nn import TAGConv  # seconds to import: only where it is needed
 
     from pdi_gym.networks.graph_layers import FoldedTAGConv
 

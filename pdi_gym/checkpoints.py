@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -44,6 +45,14 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             f"{path} has format {metadata.get('format')!r}, this version reads {FORMAT}: save it anew"
         )
     return tensors, json.loads(metadata["content"])
+
+
+def digest(tensors: dict[str, Tensor]) -> str:
+    """Tells networks apart where results are kept."""
+    content = hashlib.sha256()
+    for name, value in sorted(tensors.items()):
+        content.update(name.encode() + value.detach().cpu().contiguous().numpy().tobytes())
+    return content.hexdigest()[:16]
 
 
 def save_network(folder: Path, network: Denoiser, card: dict[str, Any], half: bool = False) -> None:

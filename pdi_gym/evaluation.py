@@ -26,7 +26,7 @@ from pdi_gym.processes import in_processes
 from pdi_gym.validation import check_int, suggest
 
 Row = dict[str, Any]
-"""{"agent", "instance", "metrics", "seconds"}; the seconds are the sampler's, of one core."""
+"""{"agent", "instance", "metrics", "seconds"}; the seconds are the sampler's CPU seconds."""
 
 
 def evaluate(

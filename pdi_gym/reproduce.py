@@ -98,7 +98,8 @@ def page(root: Path = ROOT) -> str:
         "Every table, figure and theorem of the paper has a name. `pdi-gym reproduce --list` shows them;",
         "`pdi-gym reproduce NAME` runs one with the settings of the committed results, `--quick` in about a",
         "minute, `all` runs every one. A killed run goes on where it stopped. Seconds in the tables are",
-        "wall-clock seconds of a shared, busy machine: `pdi-gym bench` measures speed.\n",
+        "those of a shared machine, by the clock in older rows, of the processor in newer: `pdi-gym bench` "
+        "measures speed.\n",
         "## How a verdict is reached\n",
         f"{RULE}\n",
         "## Verdicts\n",

@@ -1,6 +1,6 @@
 """Sizes of networks and settings of their training, per agent and kind of problem.
 
-`paper` is the paper's size; `cpu`, the default, is what trains in a quarter of an hour on one core. The
+`paper` is the paper's size; `cpu`, the default, is what trains in a quarter to half an hour on one core. The
 cards of the shipped weights tell how near its validation figures come.
 """
 
@@ -63,7 +63,7 @@ _TRAINING: dict[tuple[str, str], dict[str, Any]] = {
     ("", "portfolio"): _PORTFOLIO,
     ("", "mixture"): _MIXTURE,
     ("", "mixture-plane"): _MIXTURE,
-    # With some 27 dual steps of 1 per instance the multipliers can travel as far as in PDI's 50 steps of .5.
+    # With some 27 dual steps of 1 per instance the multipliers can travel as far as in PDI's 50 steps.
     ("dt", "wireless"): {
         "instances": 64, "inner": 27, "rollouts": 16, "chains": 20, "groups": 1, "keep": 100,
         "capacity": 128, "dual_step": 1.0,

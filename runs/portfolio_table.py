@@ -122,7 +122,7 @@ def main(args: Args) -> None:
     )  # fmt: skip
     run.write(
         rows, trade_off(rows), table(rows, PORTFOLIO, PAPER), sample=sample_of(args),
-        reduced=f"{FAST_PORTFOLIO} {' and '.join(COSTLY)} on {args.costly_instances} instances. "
+        reduced=f"{FAST_PORTFOLIO} Rows with another n than {args.instances} are on fewer instances. "
         "The paper's data generator draws in another order, so instances differ.",
         notes=notes(rows),
     )  # fmt: skip

@@ -33,7 +33,7 @@ class Args(Common):
 
 
 def main(args: Args) -> None:
-    run = Run(NAME, args, f"{NAME}-{args.users}")
+    run = Run(NAME, args, f"{NAME}/{args.users}-users-{args.steps}-slots-seed-{args.seed}")
     ppo, folder = make_agent("ppo"), run.logs / "training"
     ppo.learn(
         "WirelessPower-v0", out=folder, seed=args.seed, steps=args.steps, resume=folder.exists(),
@@ -50,7 +50,8 @@ def main(args: Args) -> None:
     ]
     run.write(
         rows, claims, table(rows, WIRELESS), sample=sample_of(args),
-        reduced=f"{args.users} users; PPO trained on the training split for {args.steps} slots.",
+        reduced=f"{args.users} users; PPO trained on the training split for {args.steps} slots, "
+        "rounded up to whole rounds.",
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from pdi_gym import zoo
 from pdi_gym.agents import AGENTS, make_agent
 from pdi_gym.checkpoints import load_network, save_network
+from pdi_gym.evaluation import compare
 from pdi_gym.networks import NetworkConfig
 from pdi_gym.problems import MixtureOfGaussians, Portfolio, WirelessPower
 
@@ -98,7 +99,7 @@ def test_a_card_that_does_not_fit_is_refused(folder: Path) -> None:
 def test_the_zoo_is_small_and_complete() -> None:
     names = {p.name for p in SHIPPED}
     wireless = {f"{a}-wireless" for a in ("pdi-net", "pdi-net-warm", "dt", "dt-plus", "st")}
-    assert wireless | {"pdi-net-portfolio", "pdi-net-mixture"} <= names
+    assert wireless | {f"{a}-{p}" for a in ("pdi-net", "st") for p in ("portfolio", "mixture")} <= names
     assert sum(f.stat().st_size for f in zoo.FOLDER.glob("*/*")) < 25e6
 
 
@@ -126,6 +127,27 @@ def test_agents_find_the_shipped_weights_by_problem() -> None:
         make_agent("pdi-net").sample(other, n=4)
     with pytest.raises(RuntimeError, match="no weights of dt-plus are shipped for Portfolio: train them"):
         make_agent("dt-plus").sample(Portfolio.instance(0, 12, 4), n=4)
+
+
+def test_stored_rows_of_one_network_are_not_taken_for_anothers(tmp_path: Path) -> None:
+    rows = []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        agent = make_agent("pdi-net", T=3)
+        agent.network = NetworkConfig(width=4, depth=1, messages=2, inputs=3).build().requires_grad_(False)
+        rows += compare({"mine": agent}, "WirelessPower-v0", 1, n=4, trials=2, horizon=20, out=tmp_path,
+                        env_kwargs={"n_users": 4})  # fmt: skip
+    assert rows[0]["metrics"] != rows[1]["metrics"]
+
+
+def test_a_corrupt_shipped_card_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zoo, "FOLDER", tmp_path)
+    small = WirelessPower.instance(0, "validation", n_users=4)
+    assert not zoo.shipped("pdi-net", small)
+    (tmp_path / "pdi-net-wireless").mkdir()
+    (tmp_path / "pdi-net-wireless" / "card.json").write_text("{")
+    with pytest.raises(ValueError, match="card.json is not JSON"):
+        zoo.shipped("pdi-net", small)
 
 
 def test_every_diffusion_agent_takes_the_network_score() -> None:
