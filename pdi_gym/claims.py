@@ -147,7 +147,8 @@ def shown(interval: Interval | None, mean: float | None = None) -> str:
     """`+0.12 [+0.1, +0.14]`, or the mean alone where there is no interval."""
     if interval is None:
         return f"{mean:+.3g} (no interval)" if mean is not None else "no interval"
-    return f"{interval.mean:+.3g} [{interval.low:+.3g}, {interval.high:+.3g}]"
+    mean, low, high = (round(v, 12) for v in (interval.mean, interval.low, interval.high))  # no −5e-18
+    return f"{mean:+.3g} [{low:+.3g}, {high:+.3g}]"
 
 
 def _figures(
