@@ -43,7 +43,8 @@ def table(rows: list[Row], names: tuple[str, ...]) -> str:
     """Mean ± standard deviation over instances, one line per agent."""
     lines = ["| agent | instances | " + " | ".join(names) + " | seconds |", "|---" * (len(names) + 3) + "|"]
     for agent, own in tracking.by_agent(rows).items():
-        cells = [tracking.cell(*tracking.mean_std(own, c)) for c in (*names, "seconds")]
+        found = [tracking.mean_std(own, c) for c in (*names, "seconds")]
+        cells = [tracking.cell(mean, 0.0 if std < 1e-12 * abs(mean) else std) for mean, std in found]
         lines.append(f"| {agent} | {len(own)} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -82,7 +83,7 @@ def pareto(rows: list[Row], quality: str, label: str, name: str) -> Any:
     left.set(xlabel="mean violation of the average constraints", ylabel=label)
     right.set_xscale("log")
     right.xaxis.set_minor_formatter(NullFormatter())
-    right.set(xlabel="seconds for one instance, one thread of a shared machine")
+    right.set(xlabel="seconds for one instance, one thread")
     for ax in (left, right):
         ax.grid(alpha=0.3, which="both")
         ax.margins(0.08)

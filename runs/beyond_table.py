@@ -24,6 +24,7 @@ import tyro
 from beyond_derived import Derivation, reference_row, reweighted_rows
 from beyond_report import paired_table, pareto, table, write
 
+from pdi_gym import tracking
 from pdi_gym.agents import Agent, make_agent
 from pdi_gym.evaluation import Row, compare, load_policy, make_env, slug
 from pdi_gym.processes import in_processes
@@ -32,6 +33,10 @@ WIRELESS = ("mean_rate", "p5_rate", "p1_rate", "mean_violation", "feasible", "su
 PORTFOLIO = ("mean_return", "mean_violation", "feasible", "n_eff", "top1_count", "support")
 LEARNED = ("pdi-net", "pdi-net-warm", "st", "dt", "dt-plus")
 MIXTURE = ("objective", "mean_violation", "feasible", "modes", "support")
+SECONDS = (
+    "Seconds are CPU seconds of the sampler, means of two validation networks in one run; weighing a pool "
+    "adds less than one."
+)
 OFF = {"heat": 1.0, "cool": 1.0, "momentum": 0.0, "margin": 0.0}
 ISSUE = {"first": "pdi", "pool": 100, "fresh_from": "diffusion", "warm": 0, "fresh": 50, "price_steps": 0}
 LONG = {"preset": "paper"}
@@ -174,6 +179,26 @@ def with_learned(study: Study) -> Study:
     return replace(study, shared=(*study.shared, *stored))
 
 
+def timed(args: Args, rows: list[Row], env_kwargs: dict[str, Any]) -> list[Row]:
+    """The rows with their sampler's CPU seconds on two other networks, all measured in the same way.
+
+    Rows of the paper's table come from many runs, the older ones timed by the clock of a busy machine.
+    """
+    samplers = {label: "pdl@paper" if label == "pdl" else label for label in tracking.by_agent(rows)}
+    agents = {k: v for k, v in samplers.items() if k != "reference" and not k.endswith(" + weights")}
+    found = compare(
+        list(agents.values()), "WirelessPower-v0", 2, seed=args.seed, workers=args.workers,
+        out=args.logs / "seconds", n=200, trials=2, env_kwargs=env_kwargs,
+    )  # fmt: skip
+    seconds = {label: tracking.mean_std(own, "seconds")[0] for label, own in tracking.by_agent(found).items()}
+
+    def own(row: Row) -> float:
+        sampler = agents.get(row["agent"].removesuffix(" + weights"))
+        return float(row["seconds"] if sampler is None else seconds[sampler])
+
+    return [row | {"seconds": own(row)} for row in rows]
+
+
 def wireless(args: Args) -> None:
     study = with_learned(
         Study(
@@ -186,8 +211,8 @@ def wireless(args: Args) -> None:
             shared_logs=Path("runs/logs/wireless_table"),
         )
     )
-    rows = study_rows(args, study, args.n)
-    text = table(rows, WIRELESS) + "\n" + paired_table(rows, "pdi-mc", WIRELESS)
+    rows = timed(args, study_rows(args, study, args.n), {"split": "validation"})
+    text = table(rows, WIRELESS) + f"\n{SECONDS}\n\n" + paired_table(rows, "pdi-mc", WIRELESS)
     finish(args, "wireless", rows, text, "mean_rate", "mean rate in bit/s/Hz")
 
 
