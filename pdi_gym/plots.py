@@ -139,7 +139,7 @@ def tradeoff(points: dict[str, tuple[float, float]]) -> Figure:
         ax.plot(*position, ls="", ms=9, label=label, clip_on=False, zorder=3, **_style(i))
     violations = [v for v, _ in points.values()]
     if max(violations) > 0:
-        ax.set_xscale("symlog", linthresh=max(min(v for v in violations if v > 0), 1e-9))
+        ax.set_xscale("symlog", linthresh=max(min(v for v in violations if v > 0), 1e-6 * max(violations)))
         ax.set_xlim(left=0)
     ax.set(xlabel="mean violation of the average constraints", ylabel="objective (minimised)")
     ax.set_title("Trade-off: down and left is better")
@@ -162,6 +162,8 @@ def residual_curves(residuals: dict[str, np.ndarray], instance: int) -> Figure:
     # Only the side of the border where something is missed tells agents apart.
     together = np.concatenate(list(residuals.values()))
     worst = together.max() if together.max() > 0 else np.abs(together).max()
+    # A few that miss by a thousand times what the others do leave the picture.
+    worst = min(worst, 10 * np.percentile(np.abs(together), 90)) or 1.0
     ax.set_xlim(-worst, 1.05 * worst)
     ax.set_ylim(min((v < -worst).mean() for v in residuals.values()) - 0.02, 1.02)
     ax.set(xlabel="average residual (left of 0 is feasible)", ylabel="share of constraints at most this")
