@@ -34,8 +34,8 @@ PORTFOLIO = ("mean_return", "mean_violation", "feasible", "n_eff", "top1_count",
 LEARNED = ("pdi-net", "pdi-net-warm", "st", "dt", "dt-plus")
 MIXTURE = ("objective", "mean_violation", "feasible", "modes", "support")
 SECONDS = (
-    "Seconds are CPU seconds of the sampler, means of two validation networks in one run; weighing a pool "
-    "adds less than one."
+    "Seconds are CPU seconds of the sampler, means of two validation networks in one run; those of "
+    "weighing a pool are left out."
 )
 OFF = {"heat": 1.0, "cool": 1.0, "momentum": 0.0, "margin": 0.0}
 ISSUE = {"first": "pdi", "pool": 100, "fresh_from": "diffusion", "warm": 0, "fresh": 50, "price_steps": 0}
