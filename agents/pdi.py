@@ -30,9 +30,15 @@ class DiffusionAgent(Agent):
     """A network of its own, learnt or loaded, that goes before the shipped one."""
 
     def config(self, problem: Problem) -> dict[str, Any]:
-        """With a network of its own, what tells it from others: rows of another are not taken for its own."""
-        own = {} if self.network is None else {"weights": digest(self.network.state_dict())}
-        return super().config(problem) | own
+        """With a network, what tells it from others: rows of another are not taken for its own."""
+        config = super().config(problem)
+        network = self._network(problem) if self.options(problem).score == "net" else None
+        return config if network is None else config | {"weights": digest(network.state_dict())}
+
+    def _network(self, problem: Problem) -> Denoiser | None:
+        if self.network is None and zoo.shipped(self.weights, problem):
+            return zoo.network(self.weights, problem)
+        return self.network
 
     def _score(self, problem: Problem, options: DiffusionOptions, schedule: Schedule) -> ScoreField:
         if options.score != "net":

@@ -6,7 +6,7 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -142,13 +142,11 @@ class Run:
         notes: str = "",
     ) -> None:
         """results.json and results.md; `sample` says what ± is over, `reduced` what the paper had more of."""
-        assert is_dataclass(self.args)
-        hidden = ("out", "logs", "workers")
         content = {
             "name": self.name, "command": self.command(), "versions": tracking.versions(),
             "seconds": round(time.perf_counter() - self.started, 1),
             "row_seconds": round(sum(row.get("seconds", 0.0) for row in rows), 1),
-            "settings": {k: _portable(v) for k, v in asdict(self.args).items() if k not in hidden},
+            "settings": settings_of(self.args),
             "sample": sample, "reduced": reduced, "agents": self.agents,
             "claims": [asdict(c) for c in claims], "figures": self.figures, "rows": list(rows),
         }  # fmt: skip
@@ -160,6 +158,12 @@ class Run:
             lines.append(notes)
         write_text(self.out / "results.md", "\n".join(lines).rstrip() + "\n")
         print(f"{self.name}: {content['seconds']} s, written to {self.out}", flush=True)
+
+
+def settings_of(args: Common) -> dict[str, Any]:
+    """What decides the results: all settings but those of where and in how many processes."""
+    values = {f.name: getattr(args, f.name) for f in fields(args)}
+    return {k: _portable(v) for k, v in values.items() if k not in ("out", "logs", "workers")}
 
 
 def _portable(value: Any) -> Any:

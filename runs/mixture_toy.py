@@ -24,7 +24,7 @@ SHARED, OWN = "one λ for all", "one λ per sample"
 
 @dataclass
 class Args(Common):
-    seeds: int = 4
+    seeds: int = 8
     """Inference seeds."""
     n: int = 256
     """Samples per policy."""

@@ -25,7 +25,7 @@ QUICK = {"seeds": 2, "n": 256}
 
 @dataclass
 class Args(Common):
-    seeds: int = 4
+    seeds: int = 8
     """Inference seeds."""
     n: int = 512
     """Samples per run."""

@@ -25,7 +25,7 @@ class Args(Common):
     """Largest difference in mean return, about 2 % of it, that counts as none."""
     instances: int = 20
     """Test instances, from the first."""
-    start_instances: int = 4
+    start_instances: int = 8
     """Instances for the other first values."""
     n: int = 256
     """Portfolios per policy."""

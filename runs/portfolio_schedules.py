@@ -20,7 +20,7 @@ QUICK = {"instances": 3, "n": 64, "T": 200}
 
 @dataclass
 class Args(Common):
-    instances: int = 4
+    instances: int = 8
     """Test instances, from the first."""
     n: int = 128
     """Portfolios per policy."""

@@ -18,7 +18,6 @@ from pdi_gym.experiment import FAST_PORTFOLIO, PORTFOLIO, Common, Run, available
 NAME = "portfolio-table"
 QUICK = {"instances": 2, "n": 32, "agents": ("pdi-mc", "unconstrained", "pdl", "expert", "equal-weight")}
 LEARNED = ("pdi-net", "dt", "st")
-COSTLY = ("dt", "st")
 SAMPLERS = ("pdi-mc", "unconstrained", "pdl", "pdm", "dps")
 YARDSTICKS = ("expert", "equal-weight", "markowitz", "risk-budget", "random")
 PAPER = {
@@ -40,8 +39,6 @@ class Args(Common):
     """Rows of the table; those that lack weights or a package are left out."""
     instances: int = 20
     """Test instances (20, seeds 3000 onwards), from the first."""
-    costly_instances: int = 8
-    """Test instances, of these, for dt and st."""
     n: int = 256
     """Portfolios per policy; the paper has 1024."""
 
@@ -106,10 +103,7 @@ def main(args: Args) -> None:
     run = Run(NAME, args, "portfolio_table")
     problem = make_env("Portfolio-v0", {"split": "test"}).make_problem(0)
     agents = available(problem, *args.agents)
-    rows: list[Row] = []
-    for agent in agents:
-        count = min(args.costly_instances, args.instances) if agent in COSTLY else args.instances
-        rows += run.compare([agent], "Portfolio-v0", count, n=args.n, env_kwargs={"split": "test"})
+    rows = run.compare(agents, "Portfolio-v0", args.instances, n=args.n, env_kwargs={"split": "test"})
     shown = ("mean_return", "feasible", "mean_violation", "n_eff", "top1_count")
     run.figure(
         "table",
@@ -122,8 +116,7 @@ def main(args: Args) -> None:
     )  # fmt: skip
     run.write(
         rows, trade_off(rows), table(rows, PORTFOLIO, PAPER), sample=sample_of(args),
-        reduced=f"{FAST_PORTFOLIO} Rows with another n than {args.instances} are on fewer instances. "
-        "The paper's data generator draws in another order, so instances differ.",
+        reduced=f"{FAST_PORTFOLIO} The paper's data generator draws in another order, so instances differ.",
         notes=notes(rows),
     )  # fmt: skip
 

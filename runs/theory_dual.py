@@ -59,7 +59,7 @@ class Args(Common):
     """T of the runs whose gradient bias is taken apart."""
     bias_samples: int = 2000
     """Samples of those runs; the error of a measured mean falls with their root."""
-    bias_seeds: int = 2
+    bias_seeds: int = 5
     """Runs of each kind."""
     candidates: int = 64
     """Candidates K of the Monte-Carlo score in the approximation term."""

@@ -29,7 +29,7 @@ class Args(Common):
     """Checkpoints of DT's training, a folder each."""
     every: int = 1
     """Take each checkpoint, each second one, …, counted from the last."""
-    networks: int = 8
+    networks: int = 16
     """Test networks, from the first."""
     n: int = 200
     """Decisions per policy."""

@@ -19,7 +19,6 @@ from pdi_gym.experiment import Common, Run, available, panels, sample_of, table
 NAME = "wireless-table"
 QUICK = {
     "networks": 2,
-    "costly_networks": 1,
     "n": 40,
     "trials": 5,
     "rows": ("unconstrained", "pdi-mc", "pdl", "dps"),
@@ -39,7 +38,6 @@ ROWS: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 """Label → agent, preset and overrides. A full PDM row (T = 500, up to 100 gradient steps in each)
 would take hours."""
-COSTLY = ("pdi-mc@paper", "pdm")
 METRICS = (
     "mean_rate",
     "p5_rate",
@@ -75,8 +73,6 @@ class Args(Common):
     """Rows of the table to compute; learned ones are left out where no weights are shipped."""
     networks: int = 64
     """Networks, from the first of the split."""
-    costly_networks: int = 16
-    """Networks of the rows pdi-net-warm, dt-plus, pdi-mc@paper and pdm."""
     split: str = "test"
     """Split of the networks: train, validation or test."""
     n: int = 200
@@ -115,9 +111,8 @@ def main(args: Args) -> None:
     rows: list[Row] = []
     for label in (r for r in args.rows if r in learned or r not in LEARNED):
         agent, preset, options = ROWS[label]
-        count = min(args.costly_networks, args.networks) if label in COSTLY else args.networks
         rows += run.compare(
-            {label: make_agent(agent, preset, **options)}, "WirelessPower-v0", count, n=args.n,
+            {label: make_agent(agent, preset, **options)}, "WirelessPower-v0", args.networks, n=args.n,
             trials=args.trials, env_kwargs=kwargs,
         )  # fmt: skip
     shown = ("mean_rate", "p5_rate", "p1_rate", "mean_violation", "feasible")
@@ -130,10 +125,9 @@ def main(args: Args) -> None:
     )  # fmt: skip
     run.write(
         rows, ranking(rows), table(rows, METRICS, PAPER), sample=sample_of(args).replace("test", args.split),
-        reduced=f"Preset fast but where a row says @paper; pdl as published; pdm with 100 steps, at most 20 "
-        f"gradient steps in each and 4 draws; {', '.join(COSTLY)} on {args.costly_networks} networks. "
-        "The trainings of the learned rows are smaller than the paper's: a failure there may be for want of "
-        "training.",
+        reduced="Preset fast but where a row says @paper; pdl as published; pdm with 100 steps, at most 20 "
+        "gradient steps in each and 4 draws. The trainings of the learned rows are smaller than the paper's: "
+        "a failure there may be for want of training.",
     )  # fmt: skip
 
 

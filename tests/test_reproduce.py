@@ -14,7 +14,7 @@ import torch
 from pdi_gym import reproduce
 from pdi_gym.claims import FAILS, HOLDS, UNKNOWN, WEAKER, beats, equals, judge, judge_equal, overall
 from pdi_gym.cli import main
-from pdi_gym.experiment import Common
+from pdi_gym.experiment import Common, settings_of
 from pdi_gym.reproduce import EXPERIMENTS, load
 from pdi_gym.statistics import Interval
 
@@ -121,6 +121,14 @@ def test_every_name_has_a_script_with_a_sentence_per_setting(name):
     body = reproduce.script(name).read_text(encoding="utf-8").split("class Args")[1].split("\n\n\n")[0]
     settings = re.findall(r"^    (\w+): .*\n( +\"\"\")?", body, re.MULTILINE)
     assert settings and all(sentence for _, sentence in settings), settings
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_committed_results_have_the_settings_of_the_script(name):
+    """What `pdi-gym reproduce NAME` runs is what was committed."""
+    content = reproduce.results(name)
+    assert content is not None and content["command"] == f"pdi-gym reproduce {name}"
+    assert content["settings"] == json.loads(json.dumps(settings_of(load(name).Args())))
 
 
 def test_quick_leaves_the_committed_results_alone(tmp_path, monkeypatch):
