@@ -29,11 +29,14 @@ RESULTS, LOGS = Path("runs/results"), Path("runs/logs")
 
 LABELS = {
     "mean_rate": "mean rate (bit/s/Hz)", "p5_rate": "5 % rate (bit/s/Hz)", "p1_rate": "1 % rate (bit/s/Hz)",
-    "mean_violation": "mean violation", "sum_violation": "sum of violations", "feasible": "feasible fraction",
+    "feasible": "feasible fraction",
     "mean_return": "mean return", "n_eff": "effective number of assets", "top1_count": "distinct top assets",
     "objective": "objective (minimised)", "modes": "modes visited", "seconds": "seconds",
 }  # fmt: skip
 """Axis labels of the metrics, with units where they have one."""
+VIOLATIONS = {"mean_violation": "mean violation", "sum_violation": "sum of violations"}
+UNITS = {"mean_rate": "bit/s/Hz", "mean_return": "variance", "modes": "standard deviations"}
+"""Unit of a problem's residuals, by a metric that only this problem has."""
 FAST_WIRELESS = (
     "Preset fast (T = 100, Monte-Carlo score with 2 candidates) instead of T = 500 and a trained network."
 )
@@ -66,9 +69,17 @@ def sample_of(args: Any) -> str:
     return f"{args.instances} test instances, {args.n} portfolios per policy, seed {args.seed}."
 
 
+def axis_label(metric: str, rows: Sequence[Row]) -> str:
+    """Name and unit of a metric, violations in the unit of the rows' problem."""
+    if metric not in VIOLATIONS:
+        return LABELS[metric]
+    unit = next((u for m, u in UNITS.items() if rows and m in rows[0]["metrics"]), None)
+    return VIOLATIONS[metric] + (f" ({unit})" if unit else "")
+
+
 def available(problem: Problem, *names: str) -> list[str]:
     """Those of the agents that have all they need for the problem, trained weights included."""
-    return [name for name in names if AGENTS[name].ready(problem)]
+    return [name for name in names if AGENTS[name.partition("@")[0]].ready(problem)]
 
 
 class Run:
@@ -76,8 +87,14 @@ class Run:
 
     def __init__(self, name: str, args: Common, logs: str | None = None):
         self.name, self.args = name, args
+        changed = {k for k, v in settings_of(type(args)()).items() if v != settings_of(args)[k]}
+        if changed and args.out is None:
+            raise SystemExit(
+                f"{', '.join(sorted(changed))} differ from the settings of the committed results in "
+                f"{RESULTS / name}: give --out FOLDER"
+            )
         self.out = args.out or RESULTS / name
-        self.logs = args.logs or LOGS / (logs or name)
+        self.logs = args.logs or (self.out / "logs" if changed else LOGS / (logs or name))
         self.started = time.perf_counter()
         self.agents: dict[str, Any] = {}
         self.figures: dict[str, str] = {}
@@ -219,7 +236,7 @@ def panels(
     )
     for ax, metric in zip(axes[0], metrics, strict=True):
         for y, agent in enumerate(agents):
-            values = np.array(list(by_instance(rows, agent, metric).values()))
+            values = values_of(rows, agent, metric)
             colour = plots.MISSED if agent == first else plots.MET
             ax.scatter(values, np.full(len(values), y), s=9, color=colour, alpha=0.3, linewidths=0)
             if interval := bootstrap(values):
@@ -229,7 +246,7 @@ def panels(
             ax.axvline((marks or {})[metric], color="black", lw=0.9, ls="--")
         if metric in logarithmic:
             _logarithmic(ax, [row["metrics"][metric] for row in rows])
-        ax.set_xlabel(LABELS[metric])
+        ax.set_xlabel(axis_label(metric, rows))
         ax.grid(alpha=0.3)
     axes[0, 0].set_yticks(range(len(agents)), agents)
     axes[0, 0].set_ylim(len(agents) - 0.5, -0.5)
@@ -237,16 +254,20 @@ def panels(
     return fig
 
 
-def band(
-    ax: Any, x: Sequence[float], rows: Sequence[Row], agents: Sequence[str], metric: str, **style: Any
-) -> None:
-    """A line through the means of one agent per x, with the band of their 95 % intervals."""
-    values = [np.array(list(by_instance(rows, agent, metric).values())) for agent in agents]
+def band(ax: Any, x: Sequence[float], values: Sequence[np.ndarray], **style: Any) -> None:
+    """A line through the means of the values at each x, with the band of their 95 % intervals."""
     (line,) = ax.plot(x, [v.mean() for v in values], **style)
     ends = [e for v in values if (e := bootstrap(v)) is not None]
     if len(ends) == len(values):
         low, high = [e.low for e in ends], [e.high for e in ends]
         ax.fill_between(x, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
+
+
+def values_of(rows: Sequence[Row], agent: str, metric: str, against: str | None = None) -> np.ndarray:
+    """One agent's metric over instances, less that of another on the same ones."""
+    own = by_instance(rows, agent, metric)
+    other = dict.fromkeys(own, 0.0) if against is None else by_instance(rows, against, metric)
+    return np.array([own[i] - other[i] for i in sorted(own.keys() & other.keys())])
 
 
 def _logarithmic(ax: Any, values: Sequence[float]) -> None:

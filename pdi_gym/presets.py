@@ -1,7 +1,7 @@
 """Settings of the samplers per kind of problem, found by measurement on validation instances.
 
 `paper` is the paper's setting where it is stated and the release's where it is not; `fast`, the
-default, is the cheapest setting found whose validation metrics equal it. Agents that the paper does
+default, is the cheapest setting found whose validation metrics are no worse. Agents that the paper does
 not have take longer under `paper`. A user's own problem gets the defaults of the options' class.
 """
 

@@ -42,11 +42,12 @@ def draw(problem: MixtureOfGaussians, samples: dict[str, Row], run: Run) -> plot
     grid = torch.stack(torch.meshgrid(axis, axis, indexing="xy"), -1)
     density = (-problem.objective(grid)).exp()
     met = problem.constraints(grid).amax(-1)
+    levels = density.max() * torch.tensor([0.05, 0.2, 0.4, 0.6, 0.8])
     for ax, (label, row) in zip(axes, samples.items(), strict=True):
         points = run.policy(row, row["folder"])[0].actions
         ax.contourf(axis, axis, met, levels=[-1e9, 0], colors=["#009E73"], alpha=0.15)
         ax.contour(axis, axis, met, levels=[0], colors=["#009E73"], linestyles="--")
-        ax.contour(axis, axis, density, levels=6, colors=plots.NEUTRAL, linewidths=0.7)
+        ax.contour(axis, axis, density, levels=levels, colors=plots.NEUTRAL, linewidths=0.7)
         ax.scatter(*points.T, s=7, alpha=0.4, color=plots.MET, linewidths=0, label="samples")
         ax.plot(*points.mean(0), "*", ms=15, color=plots.MISSED, mec="black", label="their average")
         figures = row["metrics"]

@@ -1,7 +1,7 @@
 """The paper's portfolio table on the test instances, with the rows that a practitioner would add.
 
 python runs/portfolio_table.py              # the committed results
-python runs/portfolio_table.py --n 1024 --workers 8     # the paper's 1024 portfolios
+python runs/portfolio_table.py --n 1024 --workers 8 --out runs/results/portfolio_table_1024
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ import tyro
 from pdi_gym import tracking
 from pdi_gym.claims import Claim, beats
 from pdi_gym.evaluation import Row, make_env
-from pdi_gym.experiment import FAST_PORTFOLIO, PORTFOLIO, Common, Run, available, panels, sample_of, table
+from pdi_gym.experiment import PORTFOLIO, Common, Run, available, panels, sample_of, table
 
 NAME = "portfolio-table"
 QUICK = {"instances": 2, "n": 32, "agents": ("pdi-mc", "unconstrained", "pdl", "expert", "equal-weight")}
 LEARNED = ("pdi-net", "dt", "st")
-SAMPLERS = ("pdi-mc", "unconstrained", "pdl", "pdm", "dps")
+SAMPLERS = ("pdi-mc", "pdi-mc@paper", "unconstrained", "pdl", "pdm", "dps")
 YARDSTICKS = ("expert", "equal-weight", "markowitz", "risk-budget", "random")
 PAPER = {
     label: dict(zip(PORTFOLIO, figures, strict=True))
     for label, figures in {
         "pdi-net": (0.189, 0.91, 8.18e-7, 16.3, 4.57, 151),
         "pdi-mc": (0.195, 0.92, 1.45e-4, 15.9, 5.23, 240),
+        "pdi-mc@paper": (0.195, 0.92, 1.45e-4, 15.9, 5.23, 240),
         "pdl": (0.165, 0.96, 8.50e-7, 21.8, 5.78, 376),
         "pdm": (0.125, 1.00, 0.0, 63.2, 3.88, 100),
         "dps": (0.333, 0.70, 4.29e-4, 4.5, 4.91, 202),
@@ -48,16 +49,28 @@ def trade_off(rows: list[Row]) -> list[Claim]:
 
     def better(own: str, other: str, metric: str, says: str) -> Claim:
         figures = (PAPER[own][metric], PAPER[other][metric])
-        text = f"{own} {says} {other}"
-        return beats(rows, own, other, metric, text, paper=figures, unit="instances")
+        return beats(rows, own, other, metric, f"{own} {says} {other}", paper=figures, unit="instances")
 
     claims = []
-    for own in ("pdi-net", "pdi-mc"):
-        claims += [better(own, other, "mean_return", "earns more than") for other in ("pdl", "pdm")]
+    for own in ("pdi-net", "pdi-mc", "pdi-mc@paper"):
+        for other in ("pdl", "pdm"):
+            claims.append(better(own, other, "mean_return", "earns more than"))
+            claims.append(better(other, own, "feasible", "is more feasible than"))
         for other in ("dps", "unconstrained"):
             claims.append(better(own, other, "feasible", "is more feasible than"))
             claims.append(better(own, other, "mean_violation", "violates less than"))
-    return claims
+            claims.append(better(other, own, "mean_return", "earns more than"))
+    return claims + [
+        beats(rows, "pdi-mc@paper", other, "top1_entropy",
+              f"pdi-mc@paper spreads over more top assets than {other}", unit="instances", direction=1)
+        for other in ("pdm", "dps", "unconstrained")
+    ]  # fmt: skip
+
+
+def comparable(n: int) -> dict[str, dict[str, float]]:
+    """The paper's figures; those that grow with the number of portfolios only for as many."""
+    grows = () if n == 1024 else ("top1_entropy", "top1_count")
+    return {label: {k: v for k, v in own.items() if k not in grows} for label, own in PAPER.items()}
 
 
 def notes(rows: list[Row]) -> str:
@@ -77,7 +90,10 @@ def notes(rows: list[Row]) -> str:
         )
 
     remarks = {
-        "pdi-mc": "primal-dual inference: the best return of the diffusion samplers that keep the budgets.",
+        "pdi-mc": "primal-dual inference by a few candidates of the Monte-Carlo score, at settings chosen on "
+        "validation instances.",
+        "pdi-mc@paper": "the same with the published steps and temperature, 8 candidates for 512.",
+        "pdi-net": "the trained network earns more than pdi-mc and meets slightly fewer budgets.",
         "unconstrained": "the same sampler with λ = 0: what the budgets cost, and what breaking them pays.",
         "equal-weight": "one portfolio of everything. It pays about as well as pdi-mc, but breaks about one "
         "budget in eight, all of them in the high-risk sectors: its return alone is no bar, since it spends "
@@ -115,8 +131,11 @@ def main(args: Args) -> None:
         "bought with violations far to the right.",
     )  # fmt: skip
     run.write(
-        rows, trade_off(rows), table(rows, PORTFOLIO, PAPER), sample=sample_of(args),
-        reduced=f"{FAST_PORTFOLIO} The paper's data generator draws in another order, so instances differ.",
+        rows, trade_off(rows), table(rows, PORTFOLIO, comparable(args.n)), sample=sample_of(args),
+        reduced="pdi-mc by preset fast: T = 200 for 500, 4 candidates for 512, α floored at .5, a ramp and a "
+        "clamp of the multipliers and another dual step, all chosen on validation instances; pdi-mc@paper "
+        "has none of these but 8 candidates. pdl as published. The paper has 1024 portfolios, and its "
+        "data generator draws in another order, so instances differ.",
         notes=notes(rows),
     )  # fmt: skip
 

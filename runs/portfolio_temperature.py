@@ -70,6 +70,11 @@ def main(args: Args) -> None:
     for hot, cold in [*pairwise(agents), (next(iter(agents)), list(agents)[-1])][: len(agents)]:
         for metric, says in (("mean_return", "earns more"), ("mean_violation", "violates less")):
             claims.append(beats(rows, cold, hot, metric, f"1/β = {cold} {says} than {hot}", unit="instances"))
+    hot, cold = next(iter(agents)), list(agents)[-1]
+    claims.append(
+        beats(rows, hot, cold, "top1_entropy", f"1/β = {hot} spreads over more top assets than {cold}",
+              unit="instances", direction=1, note="entropy of the assets that lead a portfolio")
+    )  # fmt: skip
     problem = make_env("Portfolio-v0", kwargs).make_problem(0)
     run.figure(
         "temperature",

@@ -12,10 +12,9 @@ import tyro
 
 from pdi_gym import zoo
 from pdi_gym.checkpoints import CARD
-from pdi_gym.claims import UNKNOWN, Claim, beats, equals, judge
+from pdi_gym.claims import UNKNOWN, Claim, beats, equals
 from pdi_gym.evaluation import make_env
 from pdi_gym.experiment import WIRELESS, Common, Run, available, panels, sample_of, table
-from pdi_gym.statistics import Interval
 
 NAME = "wireless-dt-plus"
 QUICK = {"networks": 3, "n": 40, "trials": 10}
@@ -39,18 +38,14 @@ class Args(Common):
 
 
 def cost(budgets: dict[str, dict]) -> Claim:
-    """Gradient steps of both of DT+'s stages against PDI-Net's."""
+    """Gradient steps of both of DT+'s stages against PDI-Net's, which the trainings here cannot judge."""
     text, said = "DT+ needs more training than PDI-Net", "5000 outer iterations against 400"
     if not {"dt", "dt-plus", "pdi-net"} <= budgets.keys():
         return Claim(text, said, "not measured", UNKNOWN, "not run: dt, dt-plus or pdi-net")
     steps = {a: b["gradient_steps"] for a, b in budgets.items()}
     both = steps["dt"] + steps["dt-plus"]
-    excess = both / steps["pdi-net"] - 1
-    verdict = judge(Interval(excess, excess, excess), (5000 / 400 - 1) / 2)
-    reason = (
-        "steps as we set them: DT and PDI-Net were given equal ones, so the ratio is a choice, not a finding"
-    )
-    return Claim(text, said, f"{both} gradient steps against {steps['pdi-net']}", verdict, reason)
+    reason = "DT and PDI-Net were given equal steps, so the ratio is a choice, not a finding"
+    return Claim(text, said, f"{both} gradient steps against {steps['pdi-net']}", UNKNOWN, reason)
 
 
 def main(args: Args) -> None:
@@ -64,9 +59,9 @@ def main(args: Args) -> None:
     claims = [
         beats(rows, "dt-plus", "dt", "p5_rate", "DT+ has a higher 5 % rate than DT"),
         beats(rows, "dt-plus", "dt", "mean_violation", "DT+ violates less than DT"),
-        equals(rows, "dt-plus", "pdi-net", "mean_rate", 0.03, "DT+ catches up with PDI-Net's mean rate",
+        equals(rows, "dt-plus", "pdi-net", "mean_rate", 0.02, "DT+ catches up with PDI-Net's mean rate",
                paper="2.814 against 2.803"),
-        equals(rows, "dt-plus", "pdi-net", "p5_rate", 0.05, "DT+ catches up with PDI-Net's 5 % rate",
+        equals(rows, "dt-plus", "pdi-net", "p5_rate", 0.02, "DT+ catches up with PDI-Net's 5 % rate",
                paper="0.656 against 0.613"),
         equals(rows, "dt-plus", "pdi-net", "mean_violation", 0.001, "DT+ catches up with PDI-Net's violation",
                paper="0.006 against 0.0062"),

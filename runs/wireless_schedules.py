@@ -21,7 +21,7 @@ QUICK = {"networks": 3, "n": 40, "trials": 10}
 
 @dataclass
 class Args(Common):
-    networks: int = 8
+    networks: int = 16
     """Test networks, from the first."""
     n: int = 200
     """Decisions per policy."""
@@ -29,12 +29,15 @@ class Args(Common):
     """Horizons played per policy."""
 
 
+SNR = ("linear-snr", "polynomial-snr")
+
+
 def about_schedules(rows: list[Row], unit: str) -> list[Claim]:
     """Cosine and linear against both SNR schedules."""
     words = {"feasible": "is more feasible", "mean_violation": "violates less"}
     return [
         beats(rows, good, bad, metric, f"{good} {says} than {bad}", unit=unit)
-        for bad in ("linear-snr", "polynomial-snr")
+        for bad in SNR
         for good in ("cosine", "linear")
         for metric, says in words.items()
     ]
@@ -43,10 +46,14 @@ def about_schedules(rows: list[Row], unit: str) -> list[Claim]:
 def main(args: Args) -> None:
     run = Run(NAME, args)
     agents = {s: make_agent("pdi-mc", schedule=s) for s in SCHEDULES}
+    agents |= {"unconstrained": make_agent("unconstrained")}
     rows = run.compare(
         agents, "WirelessPower-v0", args.networks, n=args.n, trials=args.trials, env_kwargs={"split": "test"}
     )
-    claims = about_schedules(rows, "networks")
+    claims = about_schedules(rows, "networks") + [
+        beats(rows, "unconstrained", bad, "feasible", f"{bad} fails: no constraints at all are more feasible")
+        for bad in SNR
+    ]
     metrics = ("mean_rate", "p5_rate", "mean_violation", "feasible")
     run.figure(
         "schedules",

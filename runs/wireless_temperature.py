@@ -64,6 +64,7 @@ def main(args: Args) -> None:
     claims = [
         beats(rows, one, hot, "mean_rate", f"{one} has a higher mean rate than the hot {hot}"),
         beats(rows, one, hot, "feasible", f"{one} is more feasible than the hot {hot}"),
+        beats(rows, cold, hot, "feasible", f"the hot {hot} is the least feasible: {cold} is more so"),
         beats(rows, cold, one, "mean_rate", f"the cold {cold} has a higher mean rate than {one}"),
         beats(rows, one, cold, "feasible", f"{one} is more feasible than the cold {cold}"),
         beats(rows, one, cold, "mean_violation", f"{one} violates less than the cold {cold}"),
