@@ -39,7 +39,7 @@ class Args(Common):
     """Required rates in bit/s/Hz; .6 is the one of training."""
     trained: float = 0.6
     """The required rate of training."""
-    networks: int = 16
+    networks: int = 8
     """Test networks, from the first."""
     n: int = 200
     """Decisions per policy."""

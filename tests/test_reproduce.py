@@ -145,7 +145,7 @@ def test_quick_leaves_the_committed_results_alone(tmp_path, monkeypatch):
 
 
 SMALL = {
-    "intro-map": {"n": 8, "trials": 2, "agents": ("unconstrained", "pdi-mc")},
+    "intro-map": {"networks": 2, "n": 8, "trials": 2, "agents": ("unconstrained", "full-power")},
     "mixture-transition": {"seeds": 2, "n": 16},
     "portfolio-table": {"instances": 2, "n": 4, "agents": ("equal-weight", "random")},
     "wireless-dt-duals": {},
@@ -170,6 +170,18 @@ def test_small_runs_write_everything(name, tmp_path, monkeypatch):
     assert {c["verdict"] for c in content["claims"]} <= {HOLDS, WEAKER, FAILS, UNKNOWN}
     for figure in content["figures"]:
         assert (tmp_path / "out" / figure).read_bytes().startswith(b"\x89PNG")
+
+
+def test_other_settings_leave_the_committed_results_alone(tmp_path, monkeypatch):
+    """They need a folder, and keep their rows there too."""
+    monkeypatch.chdir(tmp_path)
+    module = load("wireless-table")
+    few = {"rows": ("random",), "networks": 1, "n": 4, "trials": 2}
+    with pytest.raises(SystemExit, match=r"n, networks, rows, trials differ .* --out"):
+        module.main(module.Args(**few))
+    module.main(module.Args(out=tmp_path / "mine", **few))
+    assert [p.name for p in (tmp_path / "mine" / "logs" / "rows").iterdir()] == ["random-0.json"]
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_killed_run_goes_on_to_the_same_table(tmp_path, monkeypatch):
@@ -220,6 +232,15 @@ def test_transition_excess_is_zero_for_independence_and_the_rest_for_identity():
     excess = load("mixture-transition").excess
     assert excess(np.outer([0.2, 0.8], [0.5, 0.5])) == pytest.approx(0)
     assert excess(np.diag([0.25] * 4)) == pytest.approx(0.75)
+
+
+def test_mass_on_the_diagonal_or_in_one_mode():
+    share = load("mixture-transition").diagonal_or_one
+    assert share(np.eye(4) / 4) == pytest.approx(1)
+    assert share(np.full((4, 4), 1 / 16)) == pytest.approx(7 / 16)
+    divided = np.eye(4) / 8
+    divided[:, 0] += 1 / 8
+    assert share(divided) == pytest.approx(1)
 
 
 def test_rivals_are_disjoint_and_hurt_each_other_most():
