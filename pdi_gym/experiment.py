@@ -224,7 +224,7 @@ def panels(
     *,
     first: str | None = None,
     marks: Mapping[str, float] | None = None,
-    logarithmic: Sequence[str] = (),
+    log_scaled: Sequence[str] = (),
 ) -> Figure:
     """A panel per metric, a line per agent: every instance a dot, the mean with its 95 % interval.
 
@@ -244,8 +244,8 @@ def panels(
             ax.plot(values.mean(), y, "D" if agent == first else "o", color=colour, ms=7, mec="white")
         if metric in (marks or {}):
             ax.axvline((marks or {})[metric], color="black", lw=0.9, ls="--")
-        if metric in logarithmic:
-            _logarithmic(ax, [row["metrics"][metric] for row in rows])
+        if metric in log_scaled:
+            logarithmic(ax, [row["metrics"][metric] for row in rows])
         ax.set_xlabel(axis_label(metric, rows))
         ax.grid(alpha=0.3)
     axes[0, 0].set_yticks(range(len(agents)), agents)
@@ -270,7 +270,7 @@ def values_of(rows: Sequence[Row], agent: str, metric: str, against: str | None 
     return np.array([own[i] - other[i] for i in sorted(own.keys() & other.keys())])
 
 
-def _logarithmic(ax: Any, values: Sequence[float]) -> None:
+def logarithmic(ax: Any, values: Sequence[float]) -> None:
     """A logarithmic axis, with a place for zeros where there are any, and few enough labels to read."""
     positive = [v for v in values if v > 0]
     if not positive:

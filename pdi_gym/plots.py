@@ -109,7 +109,8 @@ def _shade_feasible(ax: Any, problem: MixtureOfGaussians) -> None:
     grid = torch.stack(torch.meshgrid(axis, axis, indexing="xy"), -1)
     density = (-problem.objective(grid)).exp().numpy()
     worst = problem.constraints(grid).max(-1).values.numpy()
-    ax.contour(axis, axis, density, levels=6, colors=NEUTRAL, linewidths=0.6)
+    levels = density.max() * np.array([0.05, 0.2, 0.4, 0.6, 0.8])
+    ax.contour(axis, axis, density, levels=levels, colors=NEUTRAL, linewidths=0.6)
     ax.contourf(axis, axis, worst, levels=[-1e9, 0], colors=["#009E73"], alpha=0.15)
     ax.contour(axis, axis, worst, levels=[0], colors=["#009E73"], linestyles="--")
 
@@ -118,7 +119,7 @@ _MARKERS = "osD^vP*X<>hp8d"
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
 
 
-def _style(index: int) -> dict[str, Any]:
+def agent_style(index: int) -> dict[str, Any]:
     """Colour and marker of the index-th agent: no two share both."""
     return {"color": _COLOURS[index % len(_COLOURS)], "marker": _MARKERS[index % len(_MARKERS)]}
 
@@ -136,7 +137,7 @@ def tradeoff(points: dict[str, tuple[float, float]]) -> Figure:
         off = objective > roof
         label = f"{agent} (off the plot at {objective:.3g})" if off else agent
         position = ([], []) if off else ([violation], [objective])
-        ax.plot(*position, ls="", ms=9, label=label, clip_on=False, zorder=3, **_style(i))
+        ax.plot(*position, ls="", ms=9, label=label, clip_on=False, zorder=3, **agent_style(i))
     violations = [v for v, _ in points.values()]
     if max(violations) > 0:
         ax.set_xscale("symlog", linthresh=max(min(v for v in violations if v > 0), 1e-6 * max(violations)))
@@ -157,7 +158,7 @@ def residual_curves(residuals: dict[str, np.ndarray], instance: int) -> Figure:
         x = np.concatenate([np.sort(values), [values.max()]])
         share = np.concatenate([np.arange(m), [m]]) / m
         every = max(1, m // 12)
-        ax.step(x, share, where="pre", lw=1.5, ms=5, markevery=every, label=agent, **_style(i))
+        ax.step(x, share, where="pre", lw=1.5, ms=5, markevery=every, label=agent, **agent_style(i))
     ax.axvline(0, color="black", lw=0.8)
     # Only the side of the border where something is missed tells agents apart.
     together = np.concatenate(list(residuals.values()))
@@ -179,7 +180,7 @@ def denoising(traces: dict[str, dict[str, np.ndarray]], instance: int) -> Figure
     violations = {agent: np.maximum(t["residuals"], 0).mean(-1) for agent, t in traces.items()}
     for i, (agent, trace) in enumerate(traces.items()):
         share = trace["step"] / max(trace["step"][-1], 1)
-        style = {"lw": 1.5, "ms": 4, "markevery": 8, "label": agent, **_style(i)}
+        style = {"lw": 1.5, "ms": 4, "markevery": 8, "label": agent, **agent_style(i)}
         upper.plot(share, trace["duals"].max(-1), **style)
         lower.plot(share, violations[agent], **style)
     most = max(v.max() for v in violations.values())

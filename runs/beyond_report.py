@@ -8,14 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib import colormaps
-from matplotlib.ticker import NullFormatter
 
 from pdi_gym import plots, tracking
 from pdi_gym.evaluation import Row
+from pdi_gym.experiment import logarithmic
 from pdi_gym.files import write_text
-
-MARKERS = "osD^vP*X<>hpd8"
 
 
 def metric(row: Row, name: str) -> float:
@@ -67,27 +64,28 @@ def pareto(rows: list[Row], quality: str, label: str, name: str) -> Any:
     fig, (left, right) = plots.figure(10.5, 4.6, ncols=2, sharey=True)
     groups = tracking.by_agent(rows)
     bases = list(dict.fromkeys(agent.removesuffix(" + weights") for agent in groups))
+    seconds: dict[str, float] = {}
     violations = {agent: tracking.mean_std(own, "mean_violation")[0] for agent, own in groups.items()}
+    least = 1e-6 * max(violations.values())  # below it, rounding
+    violations = {agent: v if v > least else 0.0 for agent, v in violations.items()}
     for agent, own in groups.items():
-        i = bases.index(agent.removesuffix(" + weights"))
-        colour = colormaps["turbo"](0.05 + 0.9 * i / max(len(bases) - 1, 1))
-        style = {"marker": MARKERS[i % len(MARKERS)], "color": colour, "ms": 8, "ls": "", "clip_on": False}
+        style = plots.agent_style(bases.index(agent.removesuffix(" + weights")))
+        style |= {"ms": 8, "ls": "", "clip_on": False, "zorder": 3}
         if agent not in bases:
             style |= {"markerfacecolor": "none", "markeredgewidth": 1.5}
         y = tracking.mean_std(own, quality)[0]
-        left.plot([violations[agent]], [y], label=agent, zorder=3, **style)
+        left.plot([violations[agent]], [y], label=agent if agent in bases else None, **style)
         if agent != "reference":  # it uses what all the others found
-            right.plot([tracking.mean_std(own, "seconds")[0]], [y], zorder=3, **style)
-    left.set_xscale("symlog", linthresh=max(1e-4 * max(violations.values()), 1e-12))
-    left.set_xlim(left=0)
+            seconds[agent] = tracking.mean_std(own, "seconds")[0]
+            right.plot([seconds[agent]], [y], **style)
+    logarithmic(left, list(violations.values()))
     left.set(xlabel="mean violation of the average constraints", ylabel=label)
-    right.set_xscale("log")
-    right.xaxis.set_minor_formatter(NullFormatter())
+    logarithmic(right, list(seconds.values()))
     right.set(xlabel="seconds for one instance, one thread")
     for ax in (left, right):
-        ax.grid(alpha=0.3, which="both")
+        ax.grid(alpha=0.3)
         ax.margins(0.08)
-    fig.legend(fontsize=8, loc="outside right center")
+    fig.legend(fontsize=8, loc="outside right center", title="hollow: the same pool,\nreweighted")
     fig.suptitle(f"{name}: up and left is better")
     return fig
 

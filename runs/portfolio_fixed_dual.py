@@ -65,7 +65,7 @@ def main(args: Args) -> None:
         "frozen",
         panels(
             rows, metrics, "λ frozen at its last value leaves the budgets",
-            first="pdi-mc", logarithmic=["mean_return", "mean_violation"],
+            first="pdi-mc", log_scaled=["mean_return", "mean_violation"],
         ),
         "PDI from three starts λ0, and with λ frozen: dots are instances, bars 95 % intervals of the mean.",
     )  # fmt: skip

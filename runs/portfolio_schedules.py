@@ -34,7 +34,7 @@ def main(args: Args) -> None:
     rows = run.compare(agents, "Portfolio-v0", args.instances, n=args.n, env_kwargs={"split": "test"})
     metrics = ("mean_return", "feasible", "mean_violation", "n_eff")
     fig = panels(
-        rows, metrics, "PDI-MC under four noise schedules", first="cosine", logarithmic=["mean_violation"]
+        rows, metrics, "PDI-MC under four noise schedules", first="cosine", log_scaled=["mean_violation"]
     )
     run.figure(
         "schedules", fig,

@@ -125,7 +125,7 @@ def main(args: Args) -> None:
         "table",
         panels(
             rows, shown, "Portfolios of 500 assets", first="pdi-mc",
-            logarithmic=["mean_return", "mean_violation", "n_eff"],
+            log_scaled=["mean_return", "mean_violation", "n_eff"],
         ),
         "Every agent: dots are instances, bars 95 % intervals of the mean. Returns far to the right are "
         "bought with violations far to the right.",
