@@ -16,7 +16,8 @@ from torch import Tensor
 
 from pdi_gym import presets, seeding
 from pdi_gym._version import __version__
-from pdi_gym.files import write_text
+from pdi_gym.checkpoints import FORMAT
+from pdi_gym.files import read_object, write_text
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem, check_problem
 from pdi_gym.samplers import Samples, Step
@@ -144,6 +145,7 @@ class Agent(ABC):
     def save(self, folder: str | Path) -> None:
         """Write the agent's settings to `folder`/agent.json."""
         content = {
+            "format": FORMAT,
             "version": __version__,
             "agent": self.name,
             "preset": self.preset,
@@ -153,17 +155,29 @@ class Agent(ABC):
 
     def load(self, folder: str | Path) -> Agent:
         """Take over the settings that `save` wrote."""
+        self.preset, self.overrides = self._stored_settings(folder)
+        return self
+
+    def _stored_settings(self, folder: str | Path) -> tuple[str, dict[str, Any]]:
+        """Preset and options that `save` wrote, checked."""
         path = Path(folder) / "agent.json"
         if not path.exists():
             raise FileNotFoundError(f"{path} does not exist: give the folder that agent.save wrote")
-        content = json.loads(path.read_text())
+        content = read_object(path)
+        if content.get("format", FORMAT) != FORMAT:
+            raise ValueError(f"{path} has format {content['format']!r}, this version reads {FORMAT}")
         if content.get("agent") != self.name:
             raise ValueError(
                 f"{path} holds {content.get('agent')!r}, not {self.name!r}: use make_agent of that name"
             )
-        presets.check_overrides(self.name, self.options_type, content["options"])
-        self.preset, self.overrides = content["preset"], content["options"]
-        return self
+        preset, options = content.get("preset"), content.get("options")
+        if not isinstance(options, dict):
+            raise ValueError(f"{path} must tell the options, got {options!r}: save it anew")
+        try:
+            presets.check_overrides(self.name, self.options_type, options)
+            return check_choice("preset", preset, presets.PRESETS), options
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{path} cannot be used: {error}") from None
 
 
 class _Player:

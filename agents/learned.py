@@ -166,8 +166,9 @@ class LearnedAgent(DiffusionAgent):
 
     def load(self, folder: str | Path) -> Agent:
         """Take over the settings and the weights that `save` wrote."""
-        super().load(folder)
+        settings = self._stored_settings(folder)
         self.network, self.card = load_network(Path(folder), self.name)
+        self.preset, self.overrides = settings
         return self
 
 

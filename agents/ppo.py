@@ -173,8 +173,9 @@ class PPO(Agent):
         """Take over what `save`, or a training with `out`, wrote."""
         from pdi_gym.sb3 import storage
 
-        super().load(folder)
+        settings = self._stored_settings(folder)
         self._network = Network(*storage.read(Path(folder)))
+        self.preset, self.overrides = settings
         return self
 
 

@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from pdi_gym.files import whole_file, write_text
+from pdi_gym.files import read_object, whole_file, write_text
 from pdi_gym.networks import Denoiser, NetworkConfig
 
 FORMAT = 1
@@ -44,7 +44,16 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise ValueError(
             f"{path} has format {metadata.get('format')!r}, this version reads {FORMAT}: save it anew"
         )
-    return tensors, json.loads(metadata["content"])
+    try:
+        return tensors, dict(json.loads(metadata["content"]))
+    except (KeyError, TypeError, ValueError):
+        raise ValueError(f"{path} does not say in its header what it is of: save it anew") from None
+
+
+def check_finite(path: Path, tensors: dict[str, Tensor]) -> None:
+    for name, tensor in tensors.items():
+        if not torch.isfinite(tensor).all():
+            raise ValueError(f"{path} holds NaN or infinite weights in {name}: train it again")
 
 
 def digest(tensors: dict[str, Tensor]) -> str:
@@ -59,8 +68,11 @@ def save_network(folder: Path, network: Denoiser, card: dict[str, Any], half: bo
     """weights.safetensors, in half precision if asked, and card.json, from which the network is rebuilt."""
     dtype = torch.float16 if half else torch.float32
     weights = {name: tensor.to(dtype) for name, tensor in network.state_dict().items()}
-    save_tensors(folder / WEIGHTS, weights, {"agent": card["agent"], "problem": card["problem"]})
-    content = {"format": FORMAT, "network": asdict(network.config), **card}
+    config = asdict(network.config)
+    save_tensors(
+        folder / WEIGHTS, weights, {"agent": card["agent"], "problem": card["problem"], "network": config}
+    )
+    content = {"format": FORMAT, "network": {}, **card} | {"network": config}
     write_text(folder / CARD, json.dumps(content, indent=1) + "\n")
 
 
@@ -69,29 +81,41 @@ def load_card(folder: Path, agent: str) -> dict[str, Any]:
     path = folder / CARD
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist: give the folder of a trained agent")
-    try:
-        card = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not JSON ({error}): it is cut short or not ours") from None
+    card = read_object(path)
     if card.get("format") != FORMAT:
         raise ValueError(f"{path} has format {card.get('format')!r}, this version reads {FORMAT}")
     if card.get("agent") != agent:
         raise ValueError(
             f"{path} is of agent {card.get('agent')!r}, not {agent!r}: use make_agent of that name"
         )
+    for name, kind in (("problem", str), ("network", dict)):
+        if not isinstance(card.get(name), kind):
+            raise ValueError(f"{path} must tell the {name}, got {card.get(name)!r}: save it anew")
     unknown = set(card["network"]) - {f.name for f in fields(NetworkConfig)}
     if unknown:
         raise ValueError(f"{path} describes a network with unknown {', '.join(sorted(unknown))}")
-    return dict(card)
+    try:
+        NetworkConfig(**card["network"])
+    except ValueError as error:
+        raise ValueError(f"{path} describes no network: {error}") from None
+    return card
 
 
 def load_network(folder: Path, agent: str) -> tuple[Denoiser, dict[str, Any]]:
     """The network of that agent and its card."""
     card = load_card(folder, agent)
     tensors, metadata = load_tensors(folder / WEIGHTS)
+    saved = metadata.pop("network", card["network"])  # the first weights did not keep it
     if metadata != {"agent": card["agent"], "problem": card["problem"]}:
         raise ValueError(
             f"{folder / WEIGHTS} is of {metadata}, its card of {card['agent']}, {card['problem']}"
+        )
+    differing = sorted(k for k in {*saved, *card["network"]} if saved.get(k) != card["network"].get(k))
+    if differing:
+        k = differing[0]
+        raise ValueError(
+            f"{folder / WEIGHTS} was saved with {k} = {saved.get(k)!r}, its card tells "
+            f"{card['network'].get(k)!r}: restore the card"
         )
     network = NetworkConfig(**card["network"]).build()
     expected = {name: tensor.shape for name, tensor in network.state_dict().items()}
@@ -99,5 +123,6 @@ def load_network(folder: Path, agent: str) -> tuple[Denoiser, dict[str, Any]]:
     if expected != found:
         wrong = sorted(n for n in expected.keys() | found.keys() if expected.get(n) != found.get(n))
         raise ValueError(f"{folder / WEIGHTS} does not fit its card: {', '.join(wrong[:3])} differ")
+    check_finite(folder / WEIGHTS, tensors)
     network.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
     return network.eval().requires_grad_(False), card

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 def write_text(path: Path, text: str) -> None:
     with whole_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The object that a JSON file holds; anything else is refused."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not JSON ({error}): it is cut short or not ours") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} must hold an object, got {type(content).__name__}: it is not ours")
+    return content
 
 
 @contextmanager

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -26,6 +28,22 @@ def folder(tmp_path: Path) -> Path:
     torch.manual_seed(0)
     save_network(tmp_path, NetworkConfig(inputs=3, width=8, depth=1, messages=4).build(), CARD)
     return tmp_path
+
+
+def saved(folder: Path, card: dict[str, Any], **config: Any) -> Any:
+    """An agent with an untrained network of that card, written to `folder`."""
+    torch.manual_seed(0)
+    agent = make_agent("pdi-net", T=3, n_candidates=2)
+    agent.network = NetworkConfig(width=4, depth=1, messages=2, **config).build().requires_grad_(False)
+    agent.card = {"agent": "pdi-net", **card}
+    agent.save(folder)
+    return agent
+
+
+def edit(path: Path, **changes: Any) -> None:
+    """Change entries of a JSON file; None removes one."""
+    content = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({k: v for k, v in content.items() if v is not None}))
 
 
 @pytest.mark.parametrize("half", [False, True])
@@ -79,7 +97,7 @@ def test_weights_of_another_version_are_refused(folder: Path) -> None:
 def test_a_card_that_does_not_fit_is_refused(folder: Path) -> None:
     card = json.loads((folder / "card.json").read_text())
     for change, message in (
-        ({"network": card["network"] | {"width": 16}}, "does not fit its card"),
+        ({"network": card["network"] | {"width": 16}}, "was saved with width = 8, its card tells 16"),
         ({"network": card["network"] | {"colour": 1}}, "unknown colour"),
         ({"problem": "portfolio"}, "its card of pdi-net, portfolio"),
     ):
@@ -91,6 +109,99 @@ def test_a_card_that_does_not_fit_is_refused(folder: Path) -> None:
         load_network(folder, "pdi-net")
     with pytest.raises(FileNotFoundError, match="give the folder of a trained agent"):
         load_network(folder / "nowhere", "pdi-net")
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"network": None}, "card.json must tell the network, got None"),
+        ({"network": []}, r"card.json must tell the network, got \[\]"),
+        ({"problem": None}, "card.json must tell the problem, got None"),
+        ({"network": {"inputs": 0}}, "card.json describes no network: inputs must be"),
+    ],
+)
+def test_a_card_that_lacks_something_is_refused(folder: Path, change: dict[str, Any], message: str) -> None:
+    edit(folder / "card.json", **change)
+    with pytest.raises(ValueError, match=message):
+        load_network(folder, "pdi-net")
+
+
+def test_files_of_another_making_are_refused(folder: Path) -> None:
+    save_file({"a": torch.zeros(1)}, folder / "weights.safetensors")
+    with pytest.raises(ValueError, match="weights.safetensors has format None, this version reads 1"):
+        load_network(folder, "pdi-net")
+    for header in ({}, {"content": "{"}, {"content": "1"}):
+        save_file({"a": torch.zeros(1)}, folder / "weights.safetensors", {"format": "1", **header})
+        with pytest.raises(ValueError, match="weights.safetensors does not say in its header what it is of"):
+            load_network(folder, "pdi-net")
+    (folder / "card.json").write_text("[]")
+    with pytest.raises(ValueError, match="card.json must hold an object, got list"):
+        load_network(folder, "pdi-net")
+
+
+@pytest.mark.parametrize("change", [{"predicts": "noise"}, {"data_scale": 9.0}])
+def test_weights_know_the_settings_of_their_network(folder: Path, change: dict[str, Any]) -> None:
+    network = json.loads((folder / "card.json").read_text())["network"]
+    edit(folder / "card.json", network=network | change)
+    with pytest.raises(ValueError, match=f"was saved with {next(iter(change))} = .*: restore the card"):
+        load_network(folder, "pdi-net")
+
+
+def test_weights_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+    net = NetworkConfig(inputs=3, width=8, depth=1, messages=4).build()
+    next(net.parameters()).data[0] = float("nan")
+    save_network(tmp_path, net, CARD)
+    with pytest.raises(ValueError, match="weights.safetensors holds NaN or infinite weights in body"):
+        load_network(tmp_path, "pdi-net")
+
+
+def test_weights_that_do_not_keep_their_settings_are_judged_by_shape(tmp_path: Path) -> None:
+    shutil.copytree(zoo.FOLDER / "dt-wireless", tmp_path, dirs_exist_ok=True)
+    network = json.loads((tmp_path / "card.json").read_text())["network"]
+    edit(tmp_path / "card.json", network=network | {"width": 16})
+    with pytest.raises(ValueError, match="weights.safetensors does not fit its card: body.* differ"):
+        load_network(tmp_path, "dt")
+
+
+def test_a_card_of_fewer_settings_is_completed(tmp_path: Path) -> None:
+    """The first cards lack settings that came later; saved anew, weights and card agree."""
+    network, card = load_network(zoo.FOLDER / "dt-wireless", "dt")
+    assert "predicts" not in card["network"]
+    save_network(tmp_path, network, card)
+    assert load_network(tmp_path, "dt")[0].config == network.config
+
+
+# The settings of an agent.
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ('{"agent": "pdi', "agent.json is not JSON"),
+        ("[]", "agent.json must hold an object, got list"),
+        ('{"format": 2, "agent": "pdi-mc"}', "agent.json has format 2, this version reads 1"),
+        ('{"agent": "pdi-mc", "preset": "fast"}', "agent.json must tell the options, got None"),
+        ('{"agent": "pdi-mc", "options": {}}', "agent.json .*: preset must be one of fast, paper; got None"),
+        ('{"agent": "pdi-mc", "preset": "bogus", "options": {}}', "agent.json .*: preset .* got 'bogus'"),
+        ('{"agent": "pdi-mc", "preset": "fast", "options": {"TT": 1}}', "agent.json .* no option 'TT'"),
+        ('{"agent": "pdi-mc", "preset": "fast", "options": {"T": 0}}', "agent.json .*: T must be"),
+    ],
+)
+def test_bad_settings_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "agent.json").write_text(text)
+    agent = make_agent("pdi-mc", "paper", T=7)
+    with pytest.raises(ValueError, match=message):
+        agent.load(tmp_path)
+    assert (agent.preset, agent.overrides) == ("paper", {"T": 7})
+
+
+def test_a_failed_load_leaves_the_agent_as_it_was(tmp_path: Path) -> None:
+    saved(tmp_path, {"problem": "wireless"}, inputs=3)
+    agent: Any = make_agent("pdi-net", T=5)
+    (tmp_path / "weights.safetensors").write_bytes(b"")
+    with pytest.raises(ValueError, match="is not a whole safetensors file"):
+        agent.load(tmp_path)
+    assert agent.overrides == {"T": 5} and agent.network is None
 
 
 # The weights that come with the package.

@@ -10,7 +10,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import VecNormalize
 from torch import Tensor
 
-from pdi_gym.checkpoints import load_tensors, save_tensors
+from pdi_gym.checkpoints import check_finite, load_tensors, save_tensors
 
 FILE = "ppo.safetensors"
 
@@ -26,6 +26,7 @@ def read(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     weights = _part(tensors, "policy.")
     if not weights or not isinstance(metadata.get("setup"), dict):
         raise ValueError(f"{folder / FILE} holds no network of ppo: give the folder of its training")
+    check_finite(folder / FILE, weights)
     return weights, metadata["setup"]
 
 
