@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 from pdi_gym import zoo
 from pdi_gym.agents import AGENTS, make_agent
-from pdi_gym.checkpoints import load_network, save_network
+from pdi_gym.checkpoints import digest, load_network, save_network
 from pdi_gym.evaluation import compare
 from pdi_gym.networks import NetworkConfig
 from pdi_gym.problems import MixtureOfGaussians, Portfolio, WirelessPower
@@ -238,6 +238,31 @@ def test_agents_find_the_shipped_weights_by_problem() -> None:
         make_agent("pdi-net").sample(other, n=4)
     with pytest.raises(RuntimeError, match="no weights of dt-plus are shipped for Portfolio: train them"):
         make_agent("dt-plus").sample(Portfolio.instance(0, 12, 4), n=4)
+
+
+def test_configs_and_stored_rows_tell_shipped_networks_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = WirelessPower.instance(0, "test", n_users=4)
+    agents = {name: make_agent(name, T=3, score="net") for name in ("pdi-net", "pdi-mc")}
+
+    def rows() -> list[Any]:
+        return compare(agents, "WirelessPower-v0", 1, n=4, trials=2, horizon=20, out=tmp_path,
+                       env_kwargs={"n_users": 4})  # fmt: skip
+
+    shipped = zoo.network("pdi-net", small)
+    before, configs = rows(), {name: agent.config(small) for name, agent in agents.items()}
+    assert all(config["weights"] == digest(shipped.state_dict()) for config in configs.values())
+    assert rows() == before  # stored, their seconds too
+
+    torch.manual_seed(0)
+    other = NetworkConfig(width=4, depth=1, messages=2, inputs=3).build().requires_grad_(False)
+    monkeypatch.setattr(zoo, "load", lambda place, agent: other)
+    after = rows()
+    for name, agent in agents.items():
+        assert agent.config(small) == configs[name] | {"weights": digest(other.state_dict())}
+    assert configs["pdi-net"]["weights"] != digest(other.state_dict())
+    assert all(a["metrics"] != b["metrics"] for a, b in zip(before, after, strict=True))
 
 
 def test_stored_rows_of_one_network_are_not_taken_for_anothers(tmp_path: Path) -> None:
