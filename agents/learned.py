@@ -17,7 +17,7 @@ from pdi_gym import presets, zoo
 from pdi_gym.agents.base import Agent, divisor_at_most
 from pdi_gym.agents.instances import load_instances
 from pdi_gym.agents.pdi import DiffusionAgent
-from pdi_gym.checkpoints import load_network, load_tensors, save_network
+from pdi_gym.checkpoints import fingerprints, load_network, load_tensors, save_network
 from pdi_gym.inference import infer, training_free_score
 from pdi_gym.networks import Denoiser
 from pdi_gym.options import DiffusionOptions, NetworkOptions, SupervisedOptions, check_device
@@ -101,6 +101,7 @@ class LearnedAgent(DiffusionAgent):
         best = min(run.history, key=lambda row: row["validation"]["criterion"])
         self.card = {
             "agent": self.name, "problem": presets.kind(problems[0]), "instances": len(problems),
+            "fingerprints": fingerprints(config, problems),
             "parameters": sum(p.numel() for p in self.network.parameters()),
             "training": asdict(options), "sampler": asdict(samplers[0]), "seed": seed, "criterion": CRITERION,
             "best_step": best["step"], "validation": best["validation"],

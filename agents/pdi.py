@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pdi_gym import zoo
 from pdi_gym.agents.base import Agent, Observer, Trace, divisor_at_most, to_policy
-from pdi_gym.checkpoints import digest
+from pdi_gym.checkpoints import check_fits, digest
 from pdi_gym.inference import infer, training_free_score
 from pdi_gym.networks import Denoiser
 from pdi_gym.options import DiffusionOptions, TailOptions
@@ -28,6 +28,8 @@ class DiffusionAgent(Agent):
     """Whose shipped network score="net" means."""
     network: Denoiser | None = None
     """A network of its own, learnt or loaded, that goes before the shipped one."""
+    card: dict[str, Any] | None = None
+    """What is known of that network's training."""
 
     def config(self, problem: Problem) -> dict[str, Any]:
         """With a network, what tells it from others: rows of another are not taken for its own."""
@@ -43,8 +45,11 @@ class DiffusionAgent(Agent):
     def _score(self, problem: Problem, options: DiffusionOptions, schedule: Schedule) -> ScoreField:
         if options.score != "net":
             return training_free_score(problem, options, schedule)
-        network = self.network or zoo.network(self.weights, problem)
-        network.config.check(problem)
+        if self.network is None:
+            network = zoo.network(self.weights, problem)
+        else:
+            network = self.network
+            check_fits(network.config, self.card, problem)
         device = getattr(options, "device", "cpu")
         return NetworkScore(network.to(device), problem, schedule, options.alpha_min, device)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from pdi_gym import presets
 from pdi_gym.files import read_object, whole_file, write_text
 from pdi_gym.networks import Denoiser, NetworkConfig
+from pdi_gym.problem import Problem
 
 FORMAT = 1
 WEIGHTS, CARD = "weights.safetensors", "card.json"
@@ -62,6 +65,47 @@ def digest(tensors: dict[str, Tensor]) -> str:
     for name, value in sorted(tensors.items()):
         content.update(name.encode() + value.detach().cpu().contiguous().numpy().tobytes())
     return content.hexdigest()[:16]
+
+
+def fingerprint(problem: Problem) -> str:
+    """Tells problems apart by the numbers they were made of, to three digits.
+
+    Not to the last bit: how that of a sum is rounded depends on the machine. What is private, cached
+    or has a default in the class is left out.
+    """
+    numbers = {
+        name: torch.as_tensor(value).bfloat16().float()
+        for name, value in getattr(problem, "__dict__", {}).items()
+        if isinstance(value, Tensor | float | int) and name[0] != "_" and not hasattr(type(problem), name)
+    }
+    return digest(numbers)
+
+
+def fingerprints(config: NetworkConfig, problems: Sequence[Problem]) -> list[str]:
+    """Those of the problems to which a training ties its network: all for an mlp, none for a graph's."""
+    return sorted({fingerprint(p) for p in problems}) if config.body == "mlp" else []
+
+
+def check_fits(config: NetworkConfig, card: dict[str, Any] | None, problem: Problem) -> None:
+    """Refuse a problem of another kind or size than the card's and, for an mlp, any other problem.
+
+    Without a card, as of a network built by hand, the size alone is checked.
+    """
+    name, kind = type(problem).__name__, presets.kind(problem)
+    if card is not None and card["problem"] != kind:
+        raise ValueError(
+            f"the network was trained on problems of the kind {card['problem']!r}, {name} is {kind!r}: "
+            "train one with `pdi-gym train` or use pdi-mc"
+        )
+    config.check(problem)
+    if card is None or config.body != "mlp":
+        return
+    known = card.get("fingerprints")
+    if not known or fingerprint(problem) not in known:
+        raise ValueError(
+            f"the network was trained on {'another' if known else 'an unknown'} {name}, and an mlp sees "
+            "nothing of the problem: train one with agent.learn([problem], out=FOLDER) or use pdi-mc"
+        )
 
 
 def save_network(folder: Path, network: Denoiser, card: dict[str, Any], half: bool = False) -> None:

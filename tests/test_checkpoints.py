@@ -14,10 +14,11 @@ from safetensors.torch import save_file
 
 from pdi_gym import zoo
 from pdi_gym.agents import AGENTS, make_agent
-from pdi_gym.checkpoints import digest, load_network, save_network
+from pdi_gym.checkpoints import digest, fingerprint, load_network, save_network
 from pdi_gym.evaluation import compare
 from pdi_gym.networks import NetworkConfig
 from pdi_gym.problems import MixtureOfGaussians, Portfolio, WirelessPower
+from tests.cases import Sensors
 
 CARD = {"agent": "pdi-net", "problem": "wireless"}
 SHIPPED = sorted(p.parent for p in zoo.FOLDER.glob("*/card.json"))
@@ -201,7 +202,70 @@ def test_a_failed_load_leaves_the_agent_as_it_was(tmp_path: Path) -> None:
     (tmp_path / "weights.safetensors").write_bytes(b"")
     with pytest.raises(ValueError, match="is not a whole safetensors file"):
         agent.load(tmp_path)
-    assert agent.overrides == {"T": 5} and agent.network is None
+    assert agent.overrides == {"T": 5} and agent.network is None and agent.card is None
+
+
+# The problems that a network was trained for.
+
+
+def test_a_checkpoint_of_another_kind_of_problem_is_refused(tmp_path: Path) -> None:
+    """Networks for wireless and for portfolios have the same number of inputs."""
+    small = WirelessPower.instance(0, "validation", n_users=4)
+    portfolio = Portfolio.instance(0, 12, 4)
+    agent = saved(tmp_path, {"problem": "wireless"}, inputs=3)
+    for one in (agent, make_agent("pdi-net").load(tmp_path)):
+        assert len(one.sample(small, n=2)) == 2
+        with pytest.raises(ValueError, match="of the kind 'wireless', Portfolio is 'portfolio': train one"):
+            one.sample(portfolio, n=2)
+
+
+def test_an_agent_is_for_what_it_learnt(tmp_path: Path) -> None:
+    mixtures = [MixtureOfGaussians.instance(3, 2, 2, seed=i) for i in range(3)]
+    agent: Any = make_agent("pdi-net", T=4).learn(
+        mixtures[:2], out=tmp_path, quiet=True, steps=1, instances=2, validate_every=1, seed_rollouts=1,
+        chains=2, problems=1, pairs=2, width=4, depth=1, validation_n=2,
+    )  # fmt: skip
+    assert agent.card["fingerprints"] == sorted(map(fingerprint, mixtures[:2]))
+    for one in (agent, make_agent("pdi-net").load(tmp_path)):
+        assert all(len(one.sample(p, n=2)) == 2 for p in mixtures[:2])
+        with pytest.raises(ValueError, match="trained on another MixtureOfGaussians, .* or use pdi-mc"):
+            one.sample(mixtures[2], n=2)
+    edit(tmp_path / "card.json", fingerprints=None)
+    with pytest.raises(ValueError, match="trained on an unknown MixtureOfGaussians"):
+        make_agent("pdi-net").load(tmp_path).sample(mixtures[0], n=2)
+
+
+def test_a_users_own_problems_are_told_apart_by_their_numbers(tmp_path: Path) -> None:
+    class Others(Sensors):
+        pass
+
+    class Weighted(Sensors):
+        def __init__(self, weights: list[float]):
+            self.weights = torch.tensor(weights)
+
+    card = {"problem": "generic", "fingerprints": [fingerprint(Sensors())]}
+    saved(tmp_path, card, body="mlp", inputs=3, n_duals=1)
+    agent = make_agent("pdi-net").load(tmp_path)
+    assert len(agent.sample(Sensors(), n=2)) == len(agent.sample(Others(), n=2)) == 2
+    with pytest.raises(ValueError, match="trained on another Weighted"):
+        agent.sample(Weighted([1.0, 2.0, 3.0]), n=2)
+    with pytest.raises(ValueError, match="of the kind 'generic', MixtureOfGaussians is 'mixture'"):
+        agent.sample(MixtureOfGaussians.instance(3, 2, 1), n=2)
+
+
+def test_fingerprints_do_not_hang_on_the_last_bits() -> None:
+    """How the sum of the weights is rounded depends on the machine, and so do the normalised weights."""
+    p = MixtureOfGaussians.instance()
+    nudged = p.weights * torch.tensor(1 + 2e-7)
+    for weights in (p.weights * 7, nudged):
+        same = MixtureOfGaussians(p.means, p.covariances.double(), weights, p.A.numpy(), p.b)
+        assert fingerprint(same) == fingerprint(p)
+    different = [
+        MixtureOfGaussians.instance(seed=3),
+        MixtureOfGaussians(p.means, p.covariances, p.weights, p.A, p.b + 0.1),
+        MixtureOfGaussians(p.means * 1.1, p.covariances, p.weights, p.A, p.b),
+    ]
+    assert len({fingerprint(q) for q in [p, *different]}) == 4
 
 
 # The weights that come with the package.
@@ -238,6 +302,19 @@ def test_agents_find_the_shipped_weights_by_problem() -> None:
         make_agent("pdi-net").sample(other, n=4)
     with pytest.raises(RuntimeError, match="no weights of dt-plus are shipped for Portfolio: train them"):
         make_agent("dt-plus").sample(Portfolio.instance(0, 12, 4), n=4)
+
+
+def test_shipped_perceptrons_are_for_the_mixture_of_their_training() -> None:
+    own, other = MixtureOfGaussians.instance(), MixtureOfGaussians.instance(seed=3)
+    for name in ("pdi-net", "dt", "st"):
+        card = json.loads((zoo.folder(name, own) / "card.json").read_text())
+        assert card["fingerprints"] == [fingerprint(own)] and "MixtureOfGaussians-v0" in card["command"]
+        assert AGENTS[name].ready(own) and not AGENTS[name].ready(other)
+        with pytest.raises(ValueError, match="trained on another MixtureOfGaussians, .* or use pdi-mc"):
+            make_agent(name).sample(other, n=2)
+    with pytest.raises(ValueError, match="trained on another MixtureOfGaussians"):
+        make_agent("pdi-mc", score="net").sample(other, n=2)
+    assert len(make_agent("pdi-net", T=3).sample(own, n=2)) == 2
 
 
 def test_configs_and_stored_rows_tell_shipped_networks_apart(

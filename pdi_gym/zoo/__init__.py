@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from pdi_gym import presets
-from pdi_gym.checkpoints import CARD, load_card, load_network
+from pdi_gym.checkpoints import CARD, check_fits, load_card, load_network
 from pdi_gym.networks import Denoiser, NetworkConfig
 from pdi_gym.problem import Problem
 
@@ -23,9 +23,9 @@ def shipped(agent: str, problem: Problem) -> bool:
     place = folder(agent, problem)
     if not (place / CARD).exists():
         return False
-    config = NetworkConfig(**load_card(place, agent)["network"])
+    card = load_card(place, agent)
     try:
-        config.check(problem)
+        check_fits(NetworkConfig(**card["network"]), card, problem)
     except ValueError:
         return False
     return True
@@ -45,5 +45,5 @@ def network(agent: str, problem: Problem) -> Denoiser:
             f"`pdi-gym train {agent} ENV --out FOLDER`, then make_agent({agent!r}).load(FOLDER)"
         )
     found = load(place, agent)
-    found.config.check(problem)
+    check_fits(found.config, load_card(place, agent), problem)
     return found
