@@ -109,7 +109,7 @@ def test_load_refuses_other_files(tmp_path: Path) -> None:
     make_agent("random").save(tmp_path)
     with pytest.raises(ValueError, match="holds 'random', not 'ppo'"):
         agent.load(tmp_path)
-    (tmp_path / "agent.json").write_text('{"agent": "ppo", "preset": "fast", "options": {}}')
+    (tmp_path / "agent.json").write_text('{"agent": "ppo", "preset": "fast", "options": {"rows": 2}}')
     with pytest.raises(FileNotFoundError, match=r"ppo\.safetensors does not exist"):
         agent.load(tmp_path)
     (tmp_path / "ppo.safetensors").write_bytes(b"\x80\x04K\x01.")  # the number 1, pickled
@@ -118,6 +118,10 @@ def test_load_refuses_other_files(tmp_path: Path) -> None:
     save_tensors(tmp_path / "ppo.safetensors", {"w": torch.zeros(2)}, {"agent": "st"})
     with pytest.raises(ValueError, match="holds no network of ppo"):
         agent.load(tmp_path)
+    save_tensors(tmp_path / "ppo.safetensors", {"policy.w": torch.tensor(torch.nan)}, {"setup": {}})
+    with pytest.raises(ValueError, match="holds NaN or infinite weights in w"):
+        agent.load(tmp_path)
+    assert agent.overrides == {}
     with pytest.raises(RuntimeError, match="needs training"):
         agent.sample(conflict(), n=2)
 
