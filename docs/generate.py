@@ -247,10 +247,10 @@ def rollouts_of(card: dict[str, Any]) -> str:
     changed = {k: v for k, v in card["sampler"].items() if not _same(v, today[k])}
     if not changed:
         return "* Sampler's options in its rollouts: those of the preset\n"
-    listed = ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in changed.items())
+    listed = " ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in changed.items())
     return (
-        f"* Sampler's options in its rollouts: those of the preset but for {listed}. The preset was chosen "
-        "later, on validation instances: pass these to `make_agent` and call `learn` to train as then.\n"
+        f"* To train it again: add `--option {listed}`, the sampler's options of that time. The preset was "
+        "chosen later, on validation instances.\n"
     )
 
 
@@ -265,7 +265,9 @@ def weights() -> str:
     lines = [
         note,
         "# Shipped weights\n",
-        "`make_agent(name)` finds these by the problem's kind. The criterion that chose the checkpoint: "
+        "`make_agent(name)` finds these by the problem's kind; those of the mixture are for "
+        "`MixtureOfGaussians.instance()` alone, since a perceptron sees nothing of the problem. The "
+        "criterion that chose the checkpoint: "
         "mean over validation instances of f0 + 2 Σ_j λ_j [f_j]₊, with PDI-MC's average multipliers.\n",
     ]
     shipped = {p.parent.name for p in zoo.FOLDER.glob("*/card.json")}
@@ -281,8 +283,9 @@ def weights() -> str:
             f"* Command: `{card['command']}`\n"
             f"* Budget: {budget['gradient_steps']:,} gradient steps of {card['training']['problems']} × "
             f"{card['training']['pairs']} pairs on {card['instances']} training instances, "
-            f"{budget['rollout_network_calls']:,} samples through a score in rollouts, "
-            f"{budget['seconds'] / 60:.0f} minutes beside other work ({card['hardware']})\n"
+            f"{budget['rollout_network_calls']:,} samples through scores, network or Monte-Carlo, in rollouts, "
+            f"{budget['seconds'] / 60:.0f} minutes without the validations, beside other work "
+            f"({card['hardware']})\n"
             f"{rollouts_of(card)}"
             f"* Validation at the kept step {card['best_step']}: {figures}\n\n"
             f"![training curve](../runs/results/training/{name}/curve.png)\n"
