@@ -283,7 +283,7 @@ def weights() -> str:
             f"* Command: `{card['command']}`\n"
             f"* Budget: {budget['gradient_steps']:,} gradient steps of {card['training']['problems']} × "
             f"{card['training']['pairs']} pairs on {card['instances']} training instances, "
-            f"{budget['rollout_network_calls']:,} samples through scores, network or Monte-Carlo, in rollouts, "
+            f"{budget['rollout_network_calls']:,} samples through scores (network or sampled) in rollouts, "
             f"{budget['seconds'] / 60:.0f} minutes without the validations, beside other work "
             f"({card['hardware']})\n"
             f"{rollouts_of(card)}"
