@@ -16,7 +16,7 @@ from pdi_gym.experiment import PORTFOLIO, WIRELESS, Common, Run, table
 
 NAME = "network-samplers"
 MIXTURE = ("objective", "feasible", "mean_violation", "modes")
-WIRELESS_SETTINGS = ((10.0, 0.5), (10.0, 0.7), (8.0, 0.5), (8.0, 0.7), (6.0, 0.7))
+WIRELESS_SETTINGS = ((10.0, 0.5), (8.0, 0.5), (8.0, 0.7))
 """First value and step of the multipliers."""
 
 
@@ -24,7 +24,7 @@ WIRELESS_SETTINGS = ((10.0, 0.5), (10.0, 0.7), (8.0, 0.5), (8.0, 0.7), (6.0, 0.7
 class Args(Common):
     networks: int = 12
     """Validation networks."""
-    portfolios: int = 4
+    portfolios: int = 2
     """Validation portfolios, 128 decisions per policy."""
     mixture_seeds: tuple[int, ...] = (100, 101, 102, 103)
     """Inference seeds on the mixture, none of which is in a table; 1024 samples per policy."""
@@ -49,7 +49,7 @@ def main(args: Args) -> None:
         labelled({"λ0 of the preset": {}, "λ0 = 0": {"dual_init": 0.0}}), "Portfolio-v0", args.portfolios,
         n=128, env_kwargs={"split": "validation"}, folder="portfolio",
     )  # fmt: skip
-    kernels = labelled({kernel: {"kernel": kernel} for kernel in ("ddim", "posterior", "ancestral")})
+    kernels = labelled({kernel: {"kernel": kernel} for kernel in ("ddim", "posterior")})
     mixture: list[Row] = []
     for seed in args.mixture_seeds:
         found = run.compare(kernels, "MixtureOfGaussians-v0", 1, n=1024, seed=seed, folder=f"mixture {seed}")
