@@ -24,4 +24,6 @@ def load_instances(env_id: str, split: str, count: int, **kwargs: Any) -> list[P
     if "split" in inspect.signature(entry).parameters:
         kwargs["split"] = split
     env: Any = gym.make(env_id, **kwargs).unwrapped
+    if not hasattr(env, "make_problem"):
+        raise ValueError(f"{env_id} is not an environment of this package: it has no instances to train on")
     return [env.make_problem(i) for i in range(min(count, env.n_instances))]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import os
 import platform
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -17,19 +19,20 @@ from pdi_gym import presets, zoo
 from pdi_gym.agents.base import Agent, divisor_at_most
 from pdi_gym.agents.instances import load_instances
 from pdi_gym.agents.pdi import DiffusionAgent
-from pdi_gym.checkpoints import fingerprints, load_network, load_tensors, save_network
+from pdi_gym.checkpoints import fingerprints, load_card, load_network, load_tensors, save_network
 from pdi_gym.inference import infer, training_free_score
-from pdi_gym.networks import Denoiser
+from pdi_gym.networks import Denoiser, NetworkConfig
 from pdi_gym.options import DiffusionOptions, NetworkOptions, SupervisedOptions, check_device
-from pdi_gym.problem import Problem
+from pdi_gym.problem import Problem, check_problem, content
 from pdi_gym.rollouts import Task
 from pdi_gym.samplers import Samples
 from pdi_gym.schedules import make_schedule
 from pdi_gym.scores import NetworkScore
 from pdi_gym.sources import Duals, Experts, Replay, Source
-from pdi_gym.training import STATE, Training
+from pdi_gym.training import STATE, Training, require
 from pdi_gym.training_options import TrainingOptions
 from pdi_gym.training_presets import setup
+from pdi_gym.validation import check_int
 
 _VALIDATION_DRAWS = 500
 CRITERION = "mean over validation instances of f0 + 2 Σ_j λ_j [f_j]₊, λ being PDI-MC's average multipliers"
@@ -40,6 +43,8 @@ class LearnedAgent(DiffusionAgent):
 
     options_type = NetworkOptions
     needs_training = True
+    starts_from: ClassVar[str | None] = None
+    """The agent whose training `learn` takes as `start`."""
     card: dict[str, Any]
 
     def __init_subclass__(cls, **kwargs: Any):
@@ -65,38 +70,47 @@ class LearnedAgent(DiffusionAgent):
         resume: bool = False,
         quiet: bool = False,
         start: str | Path | None = None,
+        command: str | None = None,
         **training: Any,
     ) -> Agent:
         """Train on an environment's instances, or on problems of one kind; everything is kept in `out`.
 
         `on` is an environment id, whose train and validation splits are used, or a sequence of
-        problems, with `validation` beside it (the same ones when left out). Other arguments
+        problems, with `validation` beside it (the same ones when left out). Training problems are of
+        one kind and size; a graph network then samples on graphs of any size. Other arguments
         override the preset of the network's size and of the training. `start` is the folder of an
         earlier training: DT's for dt-plus, ST's (or the shipped weights) for pdi-net-warm. The state
         is saved at every validation and when the process is asked to stop; `resume` goes on from
-        there, on a CPU to the same weights as without the stop.
+        there, on a CPU to the same weights as without the stop. The card tells what it took, its
+        `seconds` being CPU seconds from beginning to end, and the `command` if one is given.
         """
-        check_device(device)
-        problems, checks = self._instances(on, validation, size, training)
-        config, options = setup(self.name, problems[0], size, training)
-        problems, checks = problems[: options.instances], checks[: options.validation_instances]
+        started = time.process_time()
+        check_device(device), check_int("seed", seed, 0)
+        folder = Path(out)
+        training |= self._fixed(start, folder if resume else None, training)
+        problems, checks, config, options = self._setup(on, validation, size, training)
         samplers = [replace(self.options(p), device=device) for p in problems]
         generator = torch.Generator().manual_seed(seed)
         task = Task(problems, samplers, options, generator, config.predicts == "clean")
-        torch.manual_seed(seed)
-        network = config.build()
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            network = config.build()
         settings = {
-            "agent": self.name, "problem": presets.kind(problems[0]), "seed": seed, "network": asdict(config),
+            "agent": self.name, "problem": presets.kind(problems[0]), "problems": describe(problems),
+            "validation": describe(checks), "seed": seed, "network": asdict(config),
             "sampler": asdict(samplers[0]),
         }  # fmt: skip
-        folder = Path(out)
-        references = [monte_carlo(p, options, self.preset) for p in checks]
+        references: list[Samples] = []
+
+        def validate(net: Denoiser) -> dict[str, float]:
+            references.extend(monte_carlo(p, options, self.preset) for p in checks[len(references) :])
+            return self._validate(net, checks, references, options)
+
         run = Training(
-            network, self._source(task, start), options,
-            lambda net: self._validate(net, checks, references, options),
-            folder, device, settings,
+            network, self._source(task, start), options, validate, folder, device, settings, started
         )  # fmt: skip
-        self._begin(run, start)
+        if not resume:
+            self._begin(run, start)
         self.network = copy.deepcopy(run.run(resume, quiet)).to("cpu")
         best = min(run.history, key=lambda row: row["validation"]["criterion"])
         self.card = {
@@ -112,31 +126,63 @@ class LearnedAgent(DiffusionAgent):
             "hardware": f"{platform.machine()}, {os.cpu_count()} cores, {device}",
             "threads": torch.get_num_threads(),
             "curve": run.history,
-        }  # fmt: skip
+        } | ({} if command is None else {"command": command})  # fmt: skip
         self.save(folder)
         return self
 
-    def _begin(self, run: Training, start: str | Path | None) -> None:
-        """What must be loaded before the first step."""
+    def _fixed(
+        self, start: str | Path | None, resumed: Path | None, training: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Training options that follow from the training that is started from, or resumed."""
+        if start is not None:
+            if self.starts_from is None:
+                raise ValueError(
+                    f"start must be left out for {self.name}, got {str(start)!r}: it starts afresh"
+                )
+            load_card(Path(start), self.starts_from)
+        return {}
 
-    def _instances(
+    def _begin(self, run: Training, start: str | Path | None) -> None:
+        """What must be loaded before the first step of a training that is not resumed."""
+
+    def _setup(
         self,
         on: str | Sequence[Problem],
         validation: Sequence[Problem] | None,
         size: str,
         training: dict[str, Any],
-    ) -> tuple[list[Problem], list[Problem]]:
-        if not isinstance(on, str):
-            problems = list(on)
-            if not problems:
-                raise ValueError("on must hold at least one problem, got none")
-            return problems, list(validation) if validation is not None else problems
-        first = load_instances(on, "train", 1)
-        _, options = setup(self.name, first[0], size, training)
-        return (
-            load_instances(on, "train", options.instances),
-            load_instances(on, "validation", options.validation_instances),
-        )
+    ) -> tuple[list[Problem], list[Problem], NetworkConfig, TrainingOptions]:
+        """Problems to train on and to validate on, all checked, and what is trained on them how."""
+        if isinstance(on, str):
+            if validation is not None:
+                raise ValueError(
+                    f"validation must be left out with an environment id, {on} has its own split"
+                )
+            problems = load_instances(on, "train", 1)
+        else:
+            problems = _listed("on", on)
+        first = problems[0]
+        config, options = setup(self.name, first, size, training, self.options(first).alpha_min)
+        if isinstance(on, str):
+            problems = load_instances(on, "train", options.instances)
+            checks = load_instances(on, "validation", options.validation_instances)
+        else:
+            checks = problems if validation is None else _listed("validation", validation)
+        problems, checks = problems[: options.instances], checks[: options.validation_instances]
+        for i, problem in enumerate(problems):
+            if _shape(problem) != _shape(first):
+                raise ValueError(
+                    f"training problems must be of one kind and size: the first is {_shape(first)}, number "
+                    f"{i} is {_shape(problem)}; train on each apart"
+                )
+        for i, problem in enumerate(checks):
+            if presets.kind(problem) != presets.kind(first):
+                raise ValueError(
+                    f"validation problems must be of the kind trained on, {presets.kind(first)}: number {i} "
+                    f"is {_shape(problem)}"
+                )
+            config.check(problem)
+        return problems, checks, config, options
 
     def _validate(
         self,
@@ -171,6 +217,36 @@ class LearnedAgent(DiffusionAgent):
         self.network, self.card = load_network(Path(folder), self.name)
         self.preset, self.overrides = settings
         return self
+
+
+def _listed(name: str, problems: Sequence[Problem]) -> list[Problem]:
+    """The problems of an argument, each checked to be one."""
+    if not isinstance(problems, Iterable):
+        raise TypeError(
+            f"{name} must be a sequence of problems, got one {type(problems).__name__}: put it in a list"
+        )
+    listed = list(problems)
+    if not listed:
+        raise ValueError(f"{name} must hold at least one problem, got none")
+    for problem in listed:
+        check_problem(problem)
+    return listed
+
+
+def _shape(problem: Problem) -> str:
+    return (
+        f"a {type(problem).__name__} of {problem.latent_dim} coordinates and "
+        f"{problem.n_constraints} constraints"
+    )
+
+
+def describe(problems: Sequence[Problem]) -> str:
+    """The number of problems and a digest that tells them from others."""
+    digest = hashlib.sha256()
+    for problem in problems:
+        for part in content(problem):
+            digest.update(part)
+    return f"{len(problems)} with digest {digest.hexdigest()[:16]}"
 
 
 def monte_carlo(problem: Problem, options: TrainingOptions, preset: str) -> Samples:
@@ -219,11 +295,14 @@ class PDINetWarm(LearnedAgent):
 
     name = "pdi-net-warm"
     summary = "PDI-Net whose first rollouts are made by ST"
+    starts_from = "st"
 
     def _source(self, task: Task, start: str | Path | None) -> Source:
         if start is None:
             return Replay(task, zoo.network("st", task.problems[0]))
-        return Replay(task, load_network(Path(start), "st")[0])
+        teacher, _ = load_network(Path(start), "st")
+        teacher.config.check(task.problems[0])
+        return Replay(task, teacher)
 
 
 class DualTraining(LearnedAgent):
@@ -236,9 +315,12 @@ class DualTraining(LearnedAgent):
     summary = "dual training: multipliers ascend while a λ-free network trains (Algorithm 3)"
 
     def _source(self, task: Task, start: str | Path | None) -> Source:
+        return Duals(task, lambda: self._reference(task))
+
+    def _reference(self, task: Task) -> Tensor:
+        """(r, m): the multipliers that PDI finds on the first r training instances."""
         few = task.problems[: task.training.validation_instances]
-        references = [monte_carlo(p, task.training, self.preset).mean_duals.mean(0) for p in few]
-        return Duals(task, torch.stack(references))
+        return torch.stack([monte_carlo(p, task.training, self.preset).mean_duals.mean(0) for p in few])
 
     def _variant(self, problem: Problem, options: Any) -> dict[str, Any]:
         return {"dual_step": 0.0, "dual_init": 0.0}
@@ -249,13 +331,46 @@ class DualTrainingPlus(DualTraining):
 
     name = "dt-plus"
     summary = "DT with its multipliers frozen and training continued"
+    starts_from = "dt"
+
+    def _fixed(
+        self, start: str | Path | None, resumed: Path | None, training: dict[str, Any]
+    ) -> dict[str, Any]:
+        """As many instances as there are multipliers."""
+        if start is None and resumed is None:
+            raise ValueError("start must be the folder of a DT training, got none: dt-plus continues one")
+        place, wanted = (Path(str(start)), "dt") if resumed is None else (resumed, "dt-plus")
+        tensors, metadata = load_tensors(place / STATE)
+        if (agent := metadata["settings"]["agent"]) != wanted:
+            raise ValueError(f"{place} must hold a {wanted} training, it holds one of {agent}")
+        steps = metadata["options"]["steps"]
+        if resumed is None and metadata["step"] < steps:
+            raise ValueError(
+                f"start must hold a finished DT training, {place} is at step {metadata['step']} of {steps}: "
+                "resume it first"
+            )
+        count = len(tensors["source.duals"])
+        if training.get("instances", count) != count:
+            raise ValueError(
+                f"instances must be {count}, those whose multipliers {place} holds, got "
+                f"{training['instances']}: leave it out"
+            )
+        return {"instances": count}
+
+    def _source(self, task: Task, start: str | Path | None) -> Source:
+        return Duals(task, lambda: self._reference(task), frozen=True)
 
     def _begin(self, run: Training, start: str | Path | None) -> None:
-        if start is None:
-            raise ValueError("dt-plus continues a DT training: give the folder of one as start")
-        tensors, metadata = load_tensors(Path(start) / STATE)
-        if metadata["settings"]["agent"] != "dt":
-            raise ValueError(f"{start} is of {metadata['settings']['agent']!r}: start from a dt training")
+        tensors, metadata = load_tensors(Path(str(start)) / STATE)
+        stored, ours = metadata["settings"], run.settings
+        require(str(start), stored, {name: ours[name] for name in ("problem", "problems")})
+        require(str(start), stored["network"], ours["network"])
+        count = len(run.source.task.problems)
+        if count != len(tensors["source.duals"]):
+            raise ValueError(
+                f"{start} holds multipliers of {len(tensors['source.duals'])} instances, got {count}: give "
+                "the same problems"
+            )
         for network in (run.network, run.average, run.best):
             network.load_state_dict({k[8:]: v for k, v in tensors.items() if k.startswith("average.")})
         assert isinstance(run.source, Duals)

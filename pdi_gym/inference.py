@@ -20,6 +20,10 @@ def training_free_score(problem: Problem, options: DiffusionOptions, schedule: S
                 f"score='exact' needs a closed form, {type(problem).__name__} has none: use 'mc'"
             )
         return ExactScore(problem, schedule, options.beta)
+    return monte_carlo_score(problem, options, schedule)
+
+
+def monte_carlo_score(problem: Problem, options: DiffusionOptions, schedule: Schedule) -> MonteCarloScore:
     return MonteCarloScore(
         problem, schedule, options.beta, options.n_candidates, options.candidates, options.alpha_min
     )

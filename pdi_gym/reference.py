@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +17,7 @@ from pdi_gym.column_generation import Pool, descent_pricer, first_path, generate
 from pdi_gym.files import whole_file
 from pdi_gym.options import ColumnOptions
 from pdi_gym.policy import TimeSharingPolicy
-from pdi_gym.problem import Problem
+from pdi_gym.problem import Problem, content
 from pdi_gym.problems.mixture import MixtureOfGaussians
 from pdi_gym.problems.portfolio import Portfolio
 from pdi_gym.validation import check_int
@@ -161,9 +160,8 @@ def _key(problem: Problem, policies: Sequence[TimeSharingPolicy], *settings: int
     if not is_dataclass(problem):
         raise ValueError(f"cache needs a problem that is a dataclass, not {type(problem).__name__}")
     digest = hashlib.sha256(repr((type(problem).__name__, settings)).encode())
-    for field in fields(problem):
-        value: Any = getattr(problem, field.name)
-        digest.update(value.numpy().tobytes() if isinstance(value, Tensor) else repr(value).encode())
+    for part in content(problem):
+        digest.update(part)
     for policy in policies:
         digest.update(policy.actions.tobytes() + policy.weights.tobytes())
     return digest.hexdigest()[:24]

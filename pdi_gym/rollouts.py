@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pdi_gym.diffusion import tweedie
-from pdi_gym.inference import infer
+from pdi_gym.inference import infer, monte_carlo_score
 from pdi_gym.options import DiffusionOptions
 from pdi_gym.problem import Problem
 from pdi_gym.schedules import Schedule, make_schedule
@@ -46,10 +46,7 @@ class Task:
         return NetworkScore(network, self.problems[which], self.schedule, alpha_min, str(device))
 
     def monte_carlo(self, which: int) -> MonteCarloScore:
-        o = self.options[which]
-        return MonteCarloScore(
-            self.problems[which], self.schedule, o.beta, o.n_candidates, o.candidates, o.alpha_min
-        )
+        return monte_carlo_score(self.problems[which], self.options[which], self.schedule)
 
     def target(self, which: int, z: Tensor, tau: Tensor, lam: Tensor) -> Tensor:
         """Clean estimates (S, d) by the Monte-Carlo score: ε-targets −σ s, rebuilt as ẑ_0."""

@@ -2,12 +2,13 @@
 
 A source is asked to `prepare` for a gradient step, which may roll the sampler out, and then for the
 step's pieces: noisy samples of one problem with the clean estimates to be learnt. It can give its
-state as tensors and take it back, so that training resumes where it stopped.
+state as tensors and take it back, so that training resumes where it stopped, be it between two rollouts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -35,12 +36,32 @@ class Piece(NamedTuple):
 class Source:
     """The pairs of a method of training."""
 
+    lam: Tensor | None = None
+    """Multipliers (k, m) of the last step's pairs, or of all instances; None where there are none."""
+
     def __init__(self, task: Task):
         self.task = task
         self.buffer = Buffer(task.training.capacity)
+        self.todo: list[int] | None = None
+        """Instances still to be visited before the next gradient step; None until they are chosen."""
 
-    def prepare(self, step: int, network: CleanEstimator) -> None:
-        """What must happen before gradient step `step`, with the averaged network as it is."""
+    def prepare(self, step: int, network: CleanEstimator) -> Iterator[None]:
+        """What must happen before gradient step `step`; yields after each instance, when a stop may come."""
+        if self.todo is None:
+            self.todo = self.plan(step)
+        while self.todo:
+            self.visit(self.todo[0], step, network)
+            self.todo.pop(0)
+            yield
+        self.todo = None
+
+    def plan(self, step: int) -> list[int]:
+        """The instances that gradient step `step` waits for."""
+        raise NotImplementedError
+
+    def visit(self, which: int, step: int, network: CleanEstimator) -> None:
+        """Roll out or solve one instance, with the averaged network as it is."""
+        raise NotImplementedError
 
     def pieces(self, step: int) -> Iterator[Piece]:
         raise NotImplementedError
@@ -58,11 +79,13 @@ class Source:
         return {"rollout_calls": float(self.task.calls)}
 
     def state(self) -> dict[str, Tensor]:
-        return self.buffer.state() | {"calls": torch.tensor(self.task.calls)}
+        todo = {} if self.todo is None else {"todo": torch.tensor(self.todo, dtype=torch.long)}
+        return self.buffer.state() | {"calls": torch.tensor(self.task.calls)} | todo
 
     def restore(self, state: dict[str, Tensor]) -> None:
         self.buffer.restore(state)
         self.task.calls = int(state["calls"])
+        self.todo = state["todo"].tolist() if "todo" in state else None
 
 
 class Replay(Source):
@@ -76,21 +99,27 @@ class Replay(Source):
         super().__init__(task)
         self.teacher = teacher
 
-    def prepare(self, step: int, network: CleanEstimator) -> None:
+    def plan(self, step: int) -> list[int]:
         task, options = self.task, self.task.training
-        if step == 0:
-            for which in task.choose(options.seed_rollouts, len(task.problems)):
-                score: ScoreField = task.monte_carlo(which)
-                if self.teacher is not None:
-                    score = task.network_score(self.teacher, which)
-                self.buffer.push(rollout(task, which, score)[0])
-        if not self.buffer.rollouts or (step > 0 and step % options.inner == 0):
-            for which in task.choose(options.rollouts, len(task.problems)):
-                self.buffer.push(rollout(task, which, task.network_score(network, which))[0])
+        if step % options.inner:
+            return []
+        seeds = task.choose(options.seed_rollouts, len(task.problems)) if step == 0 else []
+        return seeds or task.choose(options.rollouts, len(task.problems))
+
+    def visit(self, which: int, step: int, network: CleanEstimator) -> None:
+        self.buffer.push(rollout(self.task, which, self._score(which, step, network))[0])
+
+    def _score(self, which: int, step: int, network: CleanEstimator) -> ScoreField:
+        if step > 0 or self.task.training.seed_rollouts == 0:
+            return self.task.network_score(network, which)
+        if self.teacher is not None:
+            return self.task.network_score(self.teacher, which)
+        return self.task.monte_carlo(which)
 
     def pieces(self, step: int) -> Iterator[Piece]:
         task, options = self.task, self.task.training
         exploit = options.exploit * min(1.0, step / options.exploit_steps)
+        used = []
         for pairs in self.buffer.sample(task):
             lam = pairs.lam
             mean = options.prior_low + options.prior_high * (1 - task.schedule.alpha[pairs.tau])
@@ -98,37 +127,47 @@ class Replay(Source):
             replayed = torch.rand((len(lam), 1), generator=task.generator) < exploit
             z, lam = self.perturb(pairs.z, torch.where(replayed, lam, drawn))
             clean = task.target(pairs.which, z, pairs.tau, lam)
+            used.append(lam)
             yield Piece(task.problems[pairs.which], z, pairs.tau, lam, clean)
+        self.lam = torch.cat(used)
 
 
 class Duals(Source):
     """Algorithm 3: multipliers per training instance, raised by rollouts of a network that never sees them.
 
-    The rollouts that move the multipliers also fill the buffer for the next gradient steps. With a
-    zero dual step the multipliers stay: the second stage of DT+.
+    The rollouts that move the multipliers also fill the buffer for the next gradient steps. `frozen`
+    multipliers stay: the second stage of DT+.
     """
 
-    def __init__(self, task: Task, reference: Tensor | None = None):
+    lam: Tensor
+
+    def __init__(self, task: Task, reference: Callable[[], Tensor] | None = None, frozen: bool = False):
         super().__init__(task)
         m = task.problems[0].n_constraints
         self.lam = torch.tensor([[float(o.dual_init)] for o in task.options]).repeat(1, m)
-        self.reference = reference
-        """Multipliers (r, m) that PDI finds on the first r instances, for the training curve."""
+        self.frozen = frozen
+        self._reference = reference
 
-    def prepare(self, step: int, network: CleanEstimator) -> None:
+    @cached_property
+    def reference(self) -> Tensor | None:
+        """Multipliers (r, m) that PDI finds on the first r instances, for the training curve."""
+        return None if self._reference is None else self._reference()
+
+    def plan(self, step: int) -> list[int]:
         task, options = self.task, self.task.training
-        if step % options.inner:
-            return
-        for which in task.choose(options.rollouts, len(task.problems)):
-            problem, sampler = task.problems[which], task.options[which]
-            pairs, z = rollout(task, which, task.network_score(network, which), dual_step=0.0)
-            self.buffer.push(pairs)
-            dual_step = 4 * sampler.dual_step if options.dual_step is None else options.dual_step
-            if step > 0 and dual_step > 0:
-                xi = None if problem.exact else problem.draw(8 * sampler.n_draws, task.generator)
-                residual = problem.constraints(problem.decode(z), xi).mean(0)
-                lam = self.lam[which] + dual_step * residual
-                self.lam[which] = lam.clamp(min=0, max=sampler.dual_max)
+        return [] if step % options.inner else task.choose(options.rollouts, len(task.problems))
+
+    def visit(self, which: int, step: int, network: CleanEstimator) -> None:
+        task, options = self.task, self.task.training
+        problem, sampler = task.problems[which], task.options[which]
+        pairs, z = rollout(task, which, task.network_score(network, which), dual_step=0.0)
+        self.buffer.push(pairs)
+        dual_step = 4 * sampler.dual_step if options.dual_step is None else options.dual_step
+        if step > 0 and dual_step > 0 and not self.frozen:
+            xi = None if problem.exact else problem.draw(8 * sampler.n_draws, task.generator)
+            residual = problem.constraints(problem.decode(z), xi).mean(0)
+            lam = self.lam[which] + dual_step * residual
+            self.lam[which] = lam.clamp(min=0, max=sampler.dual_max)
 
     def pieces(self, step: int) -> Iterator[Piece]:
         task = self.task
@@ -161,15 +200,13 @@ class Experts(Source):
         super().__init__(task)
         self.data: dict[int, Tensor] = {}
 
-    def prepare(self, step: int, network: CleanEstimator) -> None:
-        """One more instance is solved before each of the first steps, until all are."""
-        task, options = self.task, self.task.training
-        wanted = len(task.problems) if step >= options.problems else options.problems
-        while len(self.data) < min(wanted, len(task.problems)):
-            index = len(self.data)
-            self.data[index] = self._solve(task.problems[index])
-            if step >= options.problems:
-                break
+    def plan(self, step: int) -> list[int]:
+        """As many as a step mixes before the first steps, then one more before each, until all are solved."""
+        wanted = max(self.task.training.problems, len(self.data) + (step >= self.task.training.problems))
+        return list(range(len(self.data), min(wanted, len(self.task.problems))))
+
+    def visit(self, which: int, step: int, network: CleanEstimator) -> None:
+        self.data[which] = self._solve(self.task.problems[which])
 
     def _solve(self, problem: Problem) -> Tensor:
         """What the agent `expert` would answer, but for the margin."""

@@ -50,6 +50,8 @@ class Training:
     device: str = "cpu"
     settings: dict[str, Any] = field(default_factory=dict)
     """What a resumed run must share with the one it continues; names at least the agent and problem."""
+    started: float = field(default_factory=time.process_time)
+    """When the training began, by the clock of the process."""
 
     def __post_init__(self) -> None:
         self.network.to(self.device)
@@ -58,12 +60,24 @@ class Training:
         self.optimiser = torch.optim.AdamW(
             self.network.parameters(), lr=self.options.rate, weight_decay=self.options.weight_decay
         )
-        self.step, self.seconds, self.history = 0, 0.0, list[dict[str, Any]]()
+        self.step, self.history = 0, list[dict[str, Any]]()
         self._losses: list[tuple[float, list[float]]] = []
-        self._duals: list[Tensor] = []
+        self._earlier = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """CPU seconds of the whole training: rollouts, gradients, validations and their references.
+
+        Those before a stop are included, what was lost to a kill is not.
+        """
+        return self._earlier + time.process_time() - self.started
 
     def run(self, resume: bool = False, quiet: bool = False) -> Denoiser:
-        """Train to the end and return the best weights; SIGINT and SIGTERM save the state first."""
+        """Train to the end and return the best weights.
+
+        SIGINT and SIGTERM end it after the rollout or step under way, with the state saved; a second
+        SIGINT at once.
+        """
         if resume:
             self.restore()
         elif (self.out / STATE).exists():
@@ -78,27 +92,32 @@ class Training:
         ):
             bar = progress.add_task("training", total=self.options.steps, completed=self.step)
             while self.step < self.options.steps:
-                start = time.perf_counter()
-                self.source.prepare(self.step, self.average)
+                for _ in self.source.prepare(self.step, self.average):
+                    if self.step == 0:
+                        left = len(self.source.todo or ())
+                        progress.update(bar, description=f"{left} instances before the first step")
+                    self._stop_if(asked)
                 loss = self._gradient_step()
                 self.step += 1
-                self.seconds += time.perf_counter() - start
                 if self.step % self.options.validate_every == 0 or self.step == self.options.steps:
-                    self._record(writer)
+                    self._record()
                     self.save()
+                    self._write_events(writer, self.history[-1])
                     progress.console.print(_line(self.history[-1]), highlight=False)
                 progress.update(bar, completed=self.step, description=f"loss {loss:.3f}")
-                if asked:
-                    self.save()
-                    raise Stopped(f"the state after step {self.step} is in {self.out}; go on with --resume")
+                self._stop_if(asked)
         return self.best
+
+    def _stop_if(self, asked: list[int]) -> None:
+        if asked:
+            self.save()
+            raise Stopped(f"the state after step {self.step} is in {self.out}; go on with --resume")
 
     def _gradient_step(self) -> float:
         for group in self.optimiser.param_groups:
             group["lr"] = self.options.rate * self._schedule()
         self.optimiser.zero_grad()
         pieces = list(self.source.pieces(self.step))
-        self._duals = [piece.lam for piece in pieces if piece.lam is not None]
         total, bands = 0.0, torch.zeros(2, _BANDS)
         for piece in pieces:
             errors = self._errors(piece)
@@ -106,7 +125,10 @@ class Training:
             total += float(errors.detach().mean()) / len(pieces)
             bands += _by_band(errors.detach().cpu(), self._angle(piece))
         if not math.isfinite(total):
-            raise FloatingPointError(f"the loss is not finite at step {self.step}: lower rate")
+            raise FloatingPointError(
+                f"{self.settings['agent']} on {self.settings['problem']}: the loss is not finite at step "
+                f"{self.step}: lower rate"
+            )
         nn.utils.clip_grad_norm_(self.network.parameters(), self.options.clip)
         self.optimiser.step()
         with torch.no_grad():
@@ -137,7 +159,7 @@ class Training:
         schedule = self.source.task.schedule
         return torch.atan2(schedule.sigma[piece.tau], schedule.alpha[piece.tau]).squeeze(1) * (2 / math.pi)
 
-    def _record(self, writer: Any) -> None:
+    def _record(self) -> None:
         figures = self.validate(self.average)
         losses = torch.tensor([loss for loss, _ in self._losses])
         bands = torch.tensor([band for _, band in self._losses]).nanmean(0).tolist()
@@ -156,7 +178,6 @@ class Training:
         }
         save_network(self.out / "checkpoints" / f"step-{self.step:06d}", self.average, card, half=True)
         self._losses.clear()
-        self._write_events(writer, row)
 
     def _write_events(self, writer: Any, row: dict[str, Any]) -> None:
         step = row["step"]
@@ -167,8 +188,8 @@ class Training:
             writer.add_scalar(f"validation/{name}", value, step)
         for name, value in self.source.notes().items():
             writer.add_scalar(f"source/{name}", value, step)
-        if self._duals:
-            writer.add_histogram("multipliers", torch.cat(self._duals), step)
+        if self.source.lam is not None:
+            writer.add_histogram("multipliers", self.source.lam, step)
         from pdi_gym.training_plots import training_curve  # draws: Matplotlib takes a while to load
 
         writer.add_figure("validation", training_curve(self.history), step)
@@ -198,15 +219,9 @@ class Training:
 
     def restore(self) -> None:
         tensors, metadata = load_tensors(self.out / STATE)
-        for name, ours in (("options", asdict(self.options)), ("settings", self.settings)):
-            differing = [k for k in ours if metadata[name].get(k) != ours[k]]
-            if differing:
-                k = differing[0]
-                raise ValueError(
-                    f"{self.out} was trained with {k} = {metadata[name].get(k)!r}, not {ours[k]!r}: "
-                    "resume with the same settings or choose another folder"
-                )
-        self.step, self.seconds, self.history = metadata["step"], metadata["seconds"], metadata["history"]
+        require(str(self.out), metadata["options"], asdict(self.options))
+        require(str(self.out), metadata["settings"], self.settings)
+        self.step, self._earlier, self.history = metadata["step"], metadata["seconds"], metadata["history"]
         self._losses = [(a, b) for a, b in metadata["losses"]]
         self.source.task.generator.set_state(tensors["generator"])
         for prefix, network in (("network", self.network), ("average", self.average), ("best", self.best)):
@@ -218,6 +233,16 @@ class Training:
             moments.setdefault(int(i), {})[key] = tensor
         self.optimiser.load_state_dict({"state": moments, "param_groups": content["param_groups"]})
         self.source.restore(_below(tensors, "source"))
+
+
+def require(folder: str, stored: dict[str, Any], ours: dict[str, Any]) -> None:
+    """Refuse to go on from a training with other settings; what an earlier version left out is unknown."""
+    for name, value in ours.items():
+        if stored.get(name, value) != value:
+            raise ValueError(
+                f"{folder} was trained with {name} = {stored[name]!r}, not {value!r}: give the same, or "
+                "choose another folder"
+            )
 
 
 def _line(row: dict[str, Any]) -> str:
@@ -240,14 +265,21 @@ def _by_band(errors: Tensor, angle: Tensor) -> Tensor:
 
 @contextmanager
 def _signals() -> Iterator[list[int]]:
-    """A list that SIGINT and SIGTERM append to, so that the step under way is finished first."""
+    """A list that SIGINT and SIGTERM append to, so that the step under way is finished first.
+
+    A SIGINT after that interrupts at once.
+    """
     asked: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield asked
         return
-    before = {
-        s: signal.signal(s, lambda number, _: asked.append(number)) for s in (signal.SIGINT, signal.SIGTERM)
-    }
+
+    def note(number: int, _: Any) -> None:
+        if asked and number == signal.SIGINT:
+            raise KeyboardInterrupt("The state is that of the last validation; go on with --resume")
+        asked.append(number)
+
+    before = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield asked
     finally:

@@ -58,7 +58,10 @@ class TrainingOptions:
     noise_norm: float | None = None
     """Largest norm of an ε-target, or None where projection bounds the targets."""
     dual_step: float | None = None
-    """Step of the multipliers per training instance (dual training); four of the sampler's when left out."""
+    """Step of the multipliers per training instance (dual training); four of the sampler's when left out.
+
+    dt-plus, whose multipliers are frozen, does not take it.
+    """
     expert_steps: int | None = None
     """Iterations of the expert on each training instance; its preset's number when left out."""
     expert_margin: float = 0.0

@@ -18,7 +18,7 @@ from pdi_gym.validation import check_choice, suggest
 SIZES = ("cpu", "paper")
 
 # The score in the logits is sparse, x_j (g_j − xᵀg): the noise is what a network can learn of it.
-_SIMPLEX = {"predicts": "noise", "alpha_min": 0.5, "simplex": True}
+_SIMPLEX = {"predicts": "noise", "simplex": True}
 _NETWORKS: dict[str, dict[str, dict[str, Any]]] = {
     "cpu": {
         "wireless": {"body": "gnn", "width": 32, "depth": 4, "messages": 16, "data_scale": 0.4},
@@ -70,7 +70,7 @@ _TRAINING: dict[tuple[str, str], dict[str, Any]] = {
     },
     ("dt-plus", "wireless"): {
         "steps": 1500, "rate": 1e-3, "instances": 64, "inner": 27, "rollouts": 4, "chains": 20, "groups": 1,
-        "keep": 100, "capacity": 128, "dual_step": 0.0,
+        "keep": 100, "capacity": 128,
     },
     # Nineteen dual steps per instance: four of the sampler's each go about as far as its hundred.
     ("dt", "portfolio"): {"instances": 16, "chains": 16, "rollouts": 4, "capacity": 64},
@@ -81,19 +81,26 @@ _TRAINING: dict[tuple[str, str], dict[str, Any]] = {
 # fmt: on
 """What differs from the defaults, for all agents ("") and for one."""
 
+_DERIVED = {"alpha_min", "dual", "inputs", "n_duals"}
+"""Settings of a network that follow from the agent, its sampler and the problem."""
+
 
 def setup(
-    agent: str, problem: Problem, size: str, given: dict[str, Any]
+    agent: str, problem: Problem, size: str, given: dict[str, Any], alpha_min: float
 ) -> tuple[NetworkConfig, TrainingOptions]:
-    """The network and the training of that agent on that problem, with the given values on top."""
+    """The network and the training of that agent on that problem, with the given values on top.
+
+    A network of the noise has the sampler's floor `alpha_min`: the targets are clean estimates made with it.
+    """
     check_choice("size", size, SIZES)
     row = presets.kind(problem)
     network = dict(_NETWORKS[size].get(row, {"body": "mlp", "width": 128, "depth": 4}))
     if agent == "st" and network["body"] == "gnn":
         network |= _UNETS[size]
-    network["dual"] = agent.startswith("pdi-net")
     training = _TRAINING.get(("", row), {}) | _TRAINING.get((agent, row), {})
-    names = [{f.name for f in fields(cls)} for cls in (NetworkConfig, TrainingOptions)]
+    names = [{f.name for f in fields(cls)} - _DERIVED for cls in (NetworkConfig, TrainingOptions)]
+    if agent == "dt-plus":
+        names[1].remove("dual_step")
     for name in given:
         if name not in names[0] | names[1]:
             known = sorted(names[0] | names[1])
@@ -102,6 +109,9 @@ def setup(
             )
     network |= {k: v for k, v in given.items() if k in names[0]}
     training = training | {k: v for k, v in given.items() if k in names[1]}
+    network["dual"] = agent.startswith("pdi-net")
+    if network.get("predicts") == "noise":
+        network["alpha_min"] = alpha_min
     if network["body"] == "mlp":
         network |= {"inputs": problem.latent_dim, "n_duals": problem.n_constraints}
     else:

@@ -47,7 +47,7 @@ class NetworkConfig:
     alpha_min: float = 0.0
     """Floor of α in clean estimates, for networks that predict the noise."""
     simplex: bool = False
-    """Whether decisions are softmax(z): a graph network then also gets their weights."""
+    """Whether decisions are softmax(z): the network then also gets their weights."""
 
     def __post_init__(self) -> None:
         check_choice("body", self.body, BODIES)
@@ -59,9 +59,8 @@ class NetworkConfig:
 
     def build(self) -> Denoiser:
         if self.body == "mlp":
-            return Denoiser(
-                self, FiLMMLP(self.inputs, self.n_duals if self.dual else 0, self.width, self.depth)
-            )
+            others = self.dual * self.n_duals + 2 * self.simplex * self.inputs
+            return Denoiser(self, FiLMMLP(self.inputs, others, self.width, self.depth))
         columns = 1 + self.dual + 2 * self.simplex + self.inputs
         sizes = columns, self.width, self.depth, self.messages, self.hops
         if self.body == "gnn":

@@ -7,17 +7,19 @@ import math
 import torch
 from torch import Tensor, nn
 
+_FREQUENCIES = 32
+
 
 class NoiseEmbedding(nn.Module):
     """Sinusoids of the noise angle u in [0, 1], then a two-layer perceptron: (S,) → (S, size)."""
 
-    def __init__(self, size: int, frequencies: int = 32):
+    def __init__(self, size: int):
         super().__init__()
-        scale = torch.exp(torch.linspace(0, math.log(200), frequencies))
+        scale = torch.exp(torch.linspace(0, math.log(200), _FREQUENCIES))
         self.scale: Tensor
         self.register_buffer("scale", scale, persistent=False)
         self.mlp = nn.Sequential(
-            nn.Linear(2 * frequencies, size), nn.SiLU(), nn.Linear(size, size), nn.SiLU()
+            nn.Linear(2 * _FREQUENCIES, size), nn.SiLU(), nn.Linear(size, size), nn.SiLU()
         )
 
     def forward(self, u: Tensor) -> Tensor:

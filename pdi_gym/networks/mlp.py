@@ -10,12 +10,12 @@ from pdi_gym.problems.graph import Graph
 
 
 class FiLMMLP(nn.Module):
-    """Residual blocks over (z, log1p λ), each modulated by the noise level; (S, d) → (S, d)."""
+    """Residual blocks over z and `others` further inputs, modulated by the noise level; → (S, d)."""
 
-    def __init__(self, latent_dim: int, n_duals: int, width: int, depth: int):
+    def __init__(self, latent_dim: int, others: int, width: int, depth: int):
         super().__init__()
         self.embed = NoiseEmbedding(width)
-        self.first = nn.Linear(latent_dim + n_duals, width)
+        self.first = nn.Linear(latent_dim + others, width)
         self.blocks = nn.ModuleList(nn.Linear(width, width) for _ in range(depth))
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(depth))
         self.films = nn.ModuleList(FiLM(width, width) for _ in range(depth))
