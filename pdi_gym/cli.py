@@ -127,7 +127,7 @@ def resumable(out: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise KeyboardInterrupt(advice) from None
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, FloatingPointError) as error:
         raise RuntimeError(f"{error}\n{advice}") from error
 
 
@@ -244,7 +244,7 @@ def main(args: list[str] | None = None) -> None:
     except (ValueError, TypeError) as error:
         errors.print(f"pdi-gym: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         sys.exit(2)
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, FloatingPointError) as error:
         errors.print(f"pdi-gym: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         sys.exit(1)
     except KeyboardInterrupt as stop:

@@ -16,6 +16,9 @@ from pdi_gym.agents.learned import LearnedAgent
 from pdi_gym.evaluation import one_thread
 from pdi_gym.validation import suggest
 
+_ARGUMENTS = {name: f"--{name}" for name in ("seed", "size", "start", "device", "out", "resume", "quiet")}
+_ARGUMENTS |= {"on": "the second", "env": "the second", "command": "that of the shell"}
+
 
 @dataclass
 class Train:
@@ -27,8 +30,10 @@ class Train:
     """Environment id, for example WirelessPower-v0."""
     set: tuple[str, ...] = ()
     """Settings of the network and of the training as name=value, for example steps=500 width=64."""
-    size: str = "cpu"
-    """Preset of the network: cpu or paper."""
+    option: tuple[str, ...] = ()
+    """Options of the agent's sampler as name=value, for example dual_init=10 dual_step=0.5."""
+    size: str | None = None
+    """Preset of the network: cpu (when left out) or paper; ppo has one size."""
     start: Path | None = None
     """Folder of the training to start from: dt for dt-plus, st for pdi-net-warm (shipped when left out)."""
     seed: int = 0
@@ -50,12 +55,19 @@ class Train:
                 f"there are {', '.join(learners)}"
             )
         out = self.out or Path("runs/logs") / f"{self.agent}-{self.env}"
-        agent = make_agent(self.agent)
-        given: dict[str, Any] = dict(parse(pair) for pair in self.set)
-        if self.agent != "ppo":
-            given["size"] = self.size
-        if self.start is not None:
-            given["start"] = self.start
+        agent = make_agent(self.agent, **dict(parse("option", pair) for pair in self.option))
+        given: dict[str, Any] = dict(parse("set", pair) for pair in self.set)
+        for name in given:
+            if name in _ARGUMENTS:
+                raise ValueError(f"set must not hold {name}: it is an argument, {_ARGUMENTS[name]}")
+        own = {"start": self.start, "size": self.size}
+        given |= {name: value for name, value in own.items() if value is not None}
+        if isinstance(agent, LearnedAgent):
+            given["command"] = tracking.command()
+        else:
+            for name, value in own.items():
+                if value is not None:
+                    raise ValueError(f"{name} must be left out for {self.agent}, got {str(value)!r}")
         with one_thread():
             agent.learn(
                 self.env,
@@ -66,9 +78,6 @@ class Train:
                 quiet=self.quiet,
                 **given,
             )
-        if isinstance(agent, LearnedAgent):
-            agent.card["command"] = tracking.command()
-            agent.save(out)
         if not self.quiet:
             console.print(
                 f"Trained: {out}\nUse it: make_agent({self.agent!r}).load({str(out)!r})\n"
@@ -77,11 +86,11 @@ class Train:
             )
 
 
-def parse(pair: str) -> tuple[str, Any]:
+def parse(argument: str, pair: str) -> tuple[str, Any]:
     """name=value with a JSON value, or a bare word."""
     name, equals, value = pair.partition("=")
     if not equals or not name:
-        raise ValueError(f"set must be name=value, got {pair!r}")
+        raise ValueError(f"{argument} must be name=value, got {pair!r}")
     try:
         return name, json.loads(value)
     except json.JSONDecodeError:
