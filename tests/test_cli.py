@@ -13,11 +13,13 @@ import pytest
 
 from pdi_gym import cli, evaluation
 from pdi_gym.agents import AGENTS, make_agent
+from pdi_gym.agents.learned import LearnedAgent
 from pdi_gym.bench import Result
 from pdi_gym.cli import main
 from pdi_gym.evaluation import make_env
 
 TOY = ["compare", "MixtureOfGaussians2D-v0"]
+TRAIN = ["train", "pdi-net", "MixtureOfGaussians2D-v0"]
 COMPARE = [*TOY, "--agents", "pdi-mc", "random", "--instances", "1", "--n", "16"]
 
 
@@ -106,6 +108,17 @@ def test_compare_leaves_everything_behind(
         (["compete"], "compete"),
         (["bench", "--names", "mixtur-gradient"], "did you mean mixture-gradient"),
         (["list", "--json", "/dev/null/x.json"], "json must be somewhere"),
+        ([*TRAIN, "--set", "seed=3"], "set must not hold seed: it is an argument, --seed"),
+        ([*TRAIN, "--set", "size=paper"], "set must not hold size: it is an argument, --size"),
+        ([*TRAIN, "--set", "steps"], "set must be name=value, got 'steps'"),
+        ([*TRAIN, "--option", "steps"], "option must be name=value, got 'steps'"),
+        ([*TRAIN, "--option", "dual_ini=1"], "pdi-net has no option 'dual_ini' — did you mean dual_init"),
+        ([*TRAIN, "--start", "x"], "start must be left out for pdi-net"),
+        ([*TRAIN, "--set", "expert_steps=0"], "expert_steps must be a whole number"),
+        (["train", "ppo", "WirelessPower-v0", "--start", "x"], "start must be left out for ppo, got 'x'"),
+        (["train", "ppo", "WirelessPower-v0", "--size", "cpu"], "size must be left out for ppo, got 'cpu'"),
+        (["train", "pdi-net", "CartPole-v1"], "CartPole-v1 is not an environment of this package"),
+        (["train", "pdi-mc", "WirelessPower-v0"], "agent must be one that learns, got 'pdi-mc'"),
     ],
 )
 def test_bad_usage_exits_with_2_and_writes_nothing(
@@ -119,6 +132,33 @@ def test_bad_usage_exits_with_2_and_writes_nothing(
     assert code_of(arguments) == 2
     assert message in said(capsys)
     assert not list(tmp_path.rglob("*.json"))
+
+
+def test_train_takes_options_of_the_sampler_and_saves_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = []
+    save = LearnedAgent.save
+    monkeypatch.setattr(LearnedAgent, "save", lambda *given: (saved.append(given), save(*given)))
+    monkeypatch.setattr("sys.argv", ["pdi-gym", *TRAIN, "--option", "T=5"])
+    small = "steps=2 seed_rollouts=1 chains=4 keep=8 problems=1 pairs=4 width=8 depth=1 validation_n=8"
+    main(
+        [
+            *TRAIN,
+            "--option",
+            "T=5",
+            "dual_step=0.5",
+            "--set",
+            *small.split(),
+            "--quiet",
+            "--out",
+            str(tmp_path),
+        ]
+    )
+    agent = make_agent("pdi-net").load(tmp_path)
+    assert agent.overrides == {"T": 5, "dual_step": 0.5} and agent.card["sampler"]["T"] == 5
+    assert agent.card["command"] == "pdi-gym train pdi-net MixtureOfGaussians2D-v0 --option T=5"
+    assert len(saved) == 1
 
 
 def test_out_that_is_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -61,21 +61,28 @@ def test_adjacency_is_edges_from_source_to_target_and_its_transpose() -> None:
 
 
 def test_a_harmful_transmitter_hears_its_victims(network: WirelessPower) -> None:
-    """A receiver's multiplier reaches the transmitter that harms it, against the edge's direction."""
+    """A receiver's multiplier reaches the transmitter that harms it, against the edge's direction.
+
+    The mean over nodes and the convolution along the edges are switched off: with one hop, whom a
+    node hears are the ends of its own edges.
+    """
     torch.manual_seed(0)
-    net = NetworkConfig(body="gnn", inputs=3, width=16, depth=1, messages=8).build()
+    net = NetworkConfig(body="gnn", inputs=3, width=16, depth=1, messages=8, hops=1).build()
     with torch.no_grad():
         for p in net.parameters():
             p.add_(0.1 * torch.randn_like(p))
-    victim = 4
-    source, target = network.graph.edge_index
-    harmful = [int(i) for i in source[(target == victim) & (source != victim)]]
-    lam = torch.ones(1, 12, requires_grad=True)
+        block = net.body.blocks[0]
+        for p in (*block.everyone.parameters(), *block.along.parameters()):
+            p.zero_()
+    n = 12
+    edge = network.graph.adjacency.forward.to_dense() != 0  # [target, source]
+    lam = torch.ones(1, n, requires_grad=True)
     level = torch.full((1, 1), math.sqrt(0.5))
-    out = net(torch.zeros(1, 12), level, level, lam, network.graph)
-    for transmitter in harmful:
-        (slope,) = torch.autograd.grad(out[0, transmitter], lam, retain_graph=True)
-        assert slope[0, victim].abs() > 1e-6
+    out = net(torch.zeros(1, n), level, level, lam, network.graph)
+    slopes = torch.stack([torch.autograd.grad(out[0, i], lam, retain_graph=True)[0][0] for i in range(n)])
+    others = ~torch.eye(n, dtype=torch.bool)
+    assert (edge & others).any() and not torch.equal(edge, edge.T)
+    assert torch.equal((slopes.abs() > 1e-6) & others, edge.T & others)
 
 
 @pytest.mark.parametrize("body", GRAPH_BODIES)

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import threading
+import time
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from pdi_gym.agents import make_agent
+from pdi_gym.agents import learned, make_agent
 from pdi_gym.agents.learned import judge
 from pdi_gym.checkpoints import load_tensors
 from pdi_gym.evaluation import evaluate
@@ -28,7 +29,10 @@ from pdi_gym.scores import ExactScore, NetworkScore
 from pdi_gym.sources import Duals, Experts, Replay
 from pdi_gym.training import STATE, Stopped, Training
 from pdi_gym.training_options import TrainingOptions
+from pdi_gym.training_presets import setup
 
+ENV = "MixtureOfGaussians2D-v0"
+LEARNED = ("st", "pdi-net", "pdi-net-warm", "dt", "dt-plus")
 USERS = [WirelessPower.instance(i, "train", n_users=8) for i in range(4)]
 SHORT = {
     "steps": 6, "validate_every": 3, "seed_rollouts": 2, "chains": 6, "groups": 1, "keep": 20, "inner": 2,
@@ -174,7 +178,7 @@ def test_replay_shifts_from_the_prior_to_the_rollouts_multipliers() -> None:
         problems=2, pairs=50, perturb=0.0, exploit=1.0, exploit_steps=10, prior_low=100.0, prior_high=0.0
     )
     source = Replay(work)
-    source.prepare(0, lambda *_: None)
+    list(source.prepare(0, lambda *_: None))
     early = torch.cat([p.lam for p in source.pieces(0) if p.lam is not None])
     late = torch.cat([p.lam for p in source.pieces(10) if p.lam is not None])
     # 800 exponential draws of mean 100: four standard errors are 14.
@@ -203,19 +207,41 @@ def test_targets_are_projected_and_follow_the_score() -> None:
     assert torch.allclose(short.target(0, z, tau, lam), z / alpha, atol=1e-4)
 
 
+@pytest.mark.parametrize(("preset", "floor"), [("fast", 0.5), ("paper", 0.0)])
+def test_a_network_of_the_noise_can_reach_its_targets(preset: str, floor: float) -> None:
+    """What is asked of its output, (target − c_skip z)/c_out, is −ε: within the norm that targets keep."""
+    problem = Portfolio.instance(0, 12, 4, split="train")
+    sampler = make_agent("pdi-net", preset=preset).options(problem)
+    config, options = setup("pdi-net", problem, "cpu", {}, sampler.alpha_min)
+    assert config.alpha_min == floor
+    generator = torch.Generator().manual_seed(0)
+    work = Task([problem], [sampler], options, generator, project=False)
+    tau = torch.arange(1, work.schedule.T + 1).unsqueeze(1)
+    z = torch.randn((len(tau), 12), generator=generator)
+    target = work.target(0, z, tau, torch.zeros(len(tau), 12))
+    _, c_skip, c_out = config.build().scales(work.schedule.alpha[tau], work.schedule.sigma[tau])
+    assert ((target - c_skip * z) / c_out).norm(dim=1).max() < 1.01 * options.noise_norm
+
+
+def test_a_perceptron_trains_on_a_simplex(tmp_path: Path) -> None:
+    problem = Portfolio.instance(0, 12, 4, split="train")
+    agent = learn("pdi-net", tmp_path, [problem], body="mlp")
+    assert agent.network.config.simplex and agent.sample(problem, n=8).actions.shape == (8, 12)
+
+
 def test_dual_training_moves_the_multipliers_of_rolled_out_instances_only() -> None:
     work = task(rollouts=2, dual_step=1.0)
     source = Duals(work)
     full = lambda z, *_: torch.full_like(z, 0.5)  # noqa: E731  (everybody at full power)
-    source.prepare(0, full)
+    list(source.prepare(0, full))
     assert torch.equal(source.lam, torch.ones(4, 8))  # the first round only fills the buffer
-    source.prepare(work.training.inner, full)
+    list(source.prepare(work.training.inner, full))
     moved = [i for i in range(4) if not torch.equal(source.lam[i], torch.ones(8))]
     assert len(moved) == 2
     for i in moved:
         residual = USERS[i].constraints(USERS[i].decode(torch.full((1, 8), 0.5)))[0]
         assert torch.allclose(source.lam[i], (1 + residual).clamp(min=0), atol=0.35)
-    source.prepare(work.training.inner + 1, full)
+    list(source.prepare(work.training.inner + 1, full))
     assert moved == [i for i in range(4) if not torch.equal(source.lam[i], torch.ones(8))]
 
 
@@ -228,7 +254,7 @@ def test_dual_training_steps_in_the_units_of_the_problem() -> None:
     source = Duals(Task([problem], [options], training, torch.Generator().manual_seed(0)))
     before = source.lam.clone()
     assert torch.allclose(before, torch.full((1, 12), options.dual_init))
-    source.prepare(1, lambda z, *_: torch.zeros_like(z))
+    list(source.prepare(1, lambda z, *_: torch.zeros_like(z)))
     # Almost equal weights x = 1/12 whatever the noise left by the last step: closed form of the residual.
     x = torch.full((12,), 1 / 12, dtype=torch.float64)
     residual = x * (problem.sigma.double() @ x) - problem.budgets
@@ -239,7 +265,7 @@ def test_dual_training_steps_in_the_units_of_the_problem() -> None:
 
 def test_expert_data_are_feasible_with_the_margin() -> None:
     source = Experts(task(expert_steps=800, expert_margin=0.3, keep=100))
-    source.prepare(0, lambda *_: None)
+    list(source.prepare(0, lambda *_: None))
     z = source.data[0]
     average = USERS[0].constraints(USERS[0].decode(z)).mean(0)
     assert average.max() < -0.1
@@ -247,26 +273,98 @@ def test_expert_data_are_feasible_with_the_margin() -> None:
         assert piece.lam is None and piece.clean.abs().max() <= 0.5
 
 
+def test_frozen_multipliers_stay(tmp_path: Path) -> None:
+    """DT+ on the plane, where no preset says so; and of a DT with fewer instances than DT+'s preset."""
+    problem = MixtureOfGaussians.toy()
+    learn("dt", tmp_path / "dt", [problem], inner=1)
+    learn("dt-plus", tmp_path / "dt-plus", [problem], start=tmp_path / "dt", inner=1)
+    first, then = (load_tensors(tmp_path / d / STATE)[0]["source.duals"] for d in ("dt", "dt-plus"))
+    assert torch.equal(first, then) and not torch.equal(first, torch.zeros_like(first))
+    with pytest.raises(TypeError, match="training has no option 'dual_step'"):
+        learn("dt-plus", tmp_path / "moving", [problem], start=tmp_path / "dt", dual_step=1.0)
+
+
+def test_dt_plus_has_the_instances_of_its_dt(tmp_path: Path) -> None:
+    problems = [Portfolio.instance(i, 12, 4, split="train") for i in range(3)]
+    learn("dt", tmp_path / "dt", problems, instances=2)
+    plus = learn("dt-plus", tmp_path / "plus", problems, start=tmp_path / "dt", steps=9, inner=1)
+    assert plus.card["instances"] == 2
+    with pytest.raises(ValueError, match="instances must be 2, those whose multipliers .* holds, got 3"):
+        learn("dt-plus", tmp_path / "x", problems, start=tmp_path / "dt", instances=3)
+    with pytest.raises(ValueError, match="was trained with problems = '2 with digest .*', not '1 with"):
+        learn("dt-plus", tmp_path / "x", problems[:1], start=tmp_path / "dt")
+
+
+def test_dt_plus_refuses_a_start_that_does_not_fit(tmp_path: Path, monkeypatch: Any) -> None:
+    learn("dt", tmp_path / "dt")
+    interrupt(monkeypatch, "_gradient_step", 4)
+    with pytest.raises(Stopped):
+        learn("dt", tmp_path / "part")
+    learn("st", tmp_path / "st")
+
+    def refused(match: str, folder: str | None, **more: Any) -> None:
+        with pytest.raises(ValueError, match=match):
+            learn("dt-plus", tmp_path / "x", start=folder and tmp_path / folder, **more)
+
+    refused("start must be the folder of a DT training, got none", None)
+    refused("must hold a dt training, it holds one of st", "st")
+    refused("must hold a finished DT training, .* is at step 4 of 6: resume it", "part")
+    refused("was trained with width = 8, not 16", "dt", width=16)
+    refused(
+        "was trained with problem = 'wireless', not 'mixture-plane'",
+        "dt",
+        problems=[MixtureOfGaussians.toy()],
+    )
+    refused("was trained with problems = '4 with digest", "dt", problems=USERS[::-1])
+    assert not (tmp_path / "x").exists()
+
+
 # Resumption.
 
 
-@pytest.mark.parametrize("name", ["pdi-net", "dt", "st"])
-def test_a_stopped_training_resumes_to_the_same_bits(tmp_path: Path, name: str, monkeypatch: Any) -> None:
-    learn(name, tmp_path / "whole")
-    asked = {"count": 0}
-    step = Training._gradient_step
+def interrupt(monkeypatch: Any, method: str, at: int, owner: type = Training) -> None:
+    """A SIGTERM during call number `at` of a method."""
+    calls, original = [0], getattr(owner, method)
 
-    def interrupt(self: Training) -> float:
-        asked["count"] += 1
-        if asked["count"] == 4:
+    def counted(self: Any, *arguments: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == at:
             os.kill(os.getpid(), signal.SIGTERM)
-        return step(self)
+        return original(self, *arguments)
 
-    monkeypatch.setattr(Training, "_gradient_step", interrupt)
-    with pytest.raises(Stopped, match="the state after step 4 is in"):
-        learn(name, tmp_path / "parts")
+    monkeypatch.setattr(owner, method, counted)
+
+
+@pytest.fixture(scope="module")
+def starts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Short trainings that others start from."""
+    out = tmp_path_factory.mktemp("starts")
+    for name in ("st", "dt"):
+        learn(name, out / name)
+    return {"pdi-net-warm": out / "st", "dt-plus": out / "dt"}
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "message"),
+    [
+        *((name, ("_gradient_step", 4), "after step 4") for name in LEARNED),
+        ("pdi-net", ("visit", 1, Replay), "after step 0"),
+        ("pdi-net-warm", ("visit", 2, Replay), "after step 0"),
+        ("dt", ("visit", 3, Duals), "after step 4"),
+        ("st", ("visit", 1, Experts), "after step 0"),
+    ],
+)
+def test_a_stopped_training_resumes_to_the_same_bits(
+    tmp_path: Path, name: str, call: Any, message: str, starts: dict[str, Path], monkeypatch: Any
+) -> None:
+    """Stopped between gradient steps, or between the rollouts and solutions that come before them."""
+    learn(name, tmp_path / "whole", start=starts.get(name))
+    interrupt(monkeypatch, *call)
+    with pytest.raises(Stopped, match=f"the state {message} is in"):
+        learn(name, tmp_path / "parts", start=starts.get(name))
     assert not (tmp_path / "parts" / "weights.safetensors").exists()
-    learn(name, tmp_path / "parts", resume=True)
+    start = None if name == "dt-plus" else starts.get(name)  # all of DT's is in the state
+    learn(name, tmp_path / "parts", start=start, resume=True)
     assert weights(tmp_path / "parts") == weights(tmp_path / "whole")
     histories = [json.loads((tmp_path / d / "history.json").read_text()) for d in ("whole", "parts")]
     for row in histories[0] + histories[1]:
@@ -284,8 +382,89 @@ def test_resuming_asks_for_the_same_settings(tmp_path: Path) -> None:
         learn("pdi-net", tmp_path, resume=True, rate=0.1)
     with pytest.raises(ValueError, match="was trained with seed = 0, not 3"):
         learn("pdi-net", tmp_path, resume=True, seed=3)
+    with pytest.raises(
+        ValueError, match="was trained with problems = '4 with digest .*', not '4 with digest"
+    ):
+        learn("pdi-net", tmp_path, resume=True, problems=[*USERS[:3], USERS[0]])
+    with pytest.raises(
+        ValueError, match="was trained with problems = '4 with digest .*', not '3 with digest"
+    ):
+        learn("pdi-net", tmp_path, resume=True, problems=USERS[:3])
     with pytest.raises(FileNotFoundError, match=STATE):
         learn("pdi-net", tmp_path / "elsewhere", resume=True)
+
+
+def test_a_second_interrupt_ends_at_once(tmp_path: Path, monkeypatch: Any) -> None:
+    def twice(self: Training) -> float:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("went on")
+
+    monkeypatch.setattr(Training, "_gradient_step", twice)
+    with pytest.raises(KeyboardInterrupt) as stop:
+        learn("pdi-net", tmp_path)
+    assert not isinstance(stop.value, Stopped) and not (tmp_path / STATE).exists()
+
+
+def test_the_state_is_saved_before_the_events_are_written(tmp_path: Path, monkeypatch: Any) -> None:
+    def full(*_: Any) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(Training, "_write_events", full)
+    with pytest.raises(OSError, match="No space left"):
+        learn("pdi-net", tmp_path)
+    assert load_tensors(tmp_path / STATE)[1]["step"] == 3
+
+
+def test_training_leaves_the_users_random_numbers_alone(tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    learn("pdi-net", tmp_path)
+    assert torch.equal(torch.rand(3), expected)
+
+
+# What is refused before any work.
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "arguments"),
+    [
+        (TypeError, "on must be a sequence of problems, got one WirelessPower", {"problems": USERS[0]}),
+        (ValueError, "on must hold at least one problem", {"problems": []}),
+        (ValueError, "int.latent_dim must be an int", {"problems": [3]}),
+        (
+            ValueError,
+            "first is a WirelessPower of 8 coordinates and 8 constraints, number 2 is a WirelessPower of 9",
+            {"problems": [*USERS[:2], WirelessPower.instance(0, "train", n_users=9)]},
+        ),
+        (ValueError, "number 1 is a MixtureOfGaussians", {"problems": [USERS[0], MixtureOfGaussians.toy()]}),
+        (ValueError, "number 0 is a MixtureOfGaussians", {"validation": [MixtureOfGaussians.toy()]}),
+        (
+            ValueError,
+            "validation must be left out with an environment id",
+            {"problems": ENV, "validation": USERS},
+        ),
+        (ValueError, "start must be left out for pdi-net, got 'x'", {"start": "x"}),
+        (ValueError, "seed must be a whole number", {"seed": -1}),
+        (ValueError, "expert_steps must be a whole number", {"expert_steps": 0}),
+        *(
+            (TypeError, f"training has no option '{name}'(?!.* {name},)", {name: 1})
+            for name in ("inputs", "n_duals", "dual", "alpha_min")
+        ),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_first(
+    tmp_path: Path, error: type[Exception], message: str, arguments: dict[str, Any]
+) -> None:
+    with pytest.raises(error, match=message):
+        learn("pdi-net", tmp_path / "out", **arguments)
+    assert not (tmp_path / "out").exists()
+
+
+def test_validation_may_be_on_graphs_of_another_size(tmp_path: Path) -> None:
+    agent = learn("pdi-net", tmp_path, validation=[WirelessPower.instance(0, "validation", n_users=5)])
+    assert np.isfinite(agent.card["validation"]["criterion"])
 
 
 def test_training_runs_outside_the_main_thread(tmp_path: Path) -> None:
@@ -306,7 +485,8 @@ def test_a_loss_that_is_not_finite_stops(tmp_path: Path) -> None:
     net = NetworkConfig(inputs=3, width=8, depth=1, messages=4).build()
     settings = {"agent": "pdi-net", "problem": "wireless"}
     run = Training(net, Bad(work), work.training, lambda _: {"criterion": 0.0}, tmp_path, settings=settings)
-    with pytest.raises(FloatingPointError, match="not finite at step 0: lower rate"):
+    message = "pdi-net on wireless: the loss is not finite at step 0: lower rate"
+    with pytest.raises(FloatingPointError, match=message):
         run.run(quiet=True)
 
 
@@ -353,6 +533,29 @@ def test_events_tell_losses_by_noise_multipliers_and_validation(tmp_path: Path) 
     )
     assert tags["histograms"] == ["multipliers"] and tags["images"] == ["validation"]
     assert [e.step for e in events.Scalars("loss/all")] == [3, 6]
+
+
+def test_dual_training_shows_its_multipliers(tmp_path: Path) -> None:
+    learn("dt", tmp_path)
+    events = EventAccumulator(str(tmp_path / "tensorboard"), {"histograms": 0}).Reload()
+    assert events.Tags()["histograms"] == ["multipliers"]
+    assert events.Histograms("multipliers")[-1].histogram_value.num == 4 * 8
+
+
+def test_seconds_count_the_whole_training(tmp_path: Path, monkeypatch: Any) -> None:
+    def busy(*_: Any) -> dict[str, float]:
+        end = time.process_time() + 0.3
+        while time.process_time() < end:
+            pass
+        return {"criterion": 0.0, "objective": 0.0, "feasible": 1.0}
+
+    monkeypatch.setattr(learned.LearnedAgent, "_validate", busy)
+    reference = learned.monte_carlo
+    monkeypatch.setattr(learned, "monte_carlo", lambda *a: (busy(), reference(*a))[1])
+    begin = time.process_time()
+    agent = learn("pdi-net", tmp_path)
+    spent = time.process_time() - begin
+    assert 0.9 < agent.card["budget"]["seconds"] <= spent + 0.1  # a reference and two validations
 
 
 def test_dual_training_records_the_distance_to_pdis_multipliers(tmp_path: Path) -> None:
