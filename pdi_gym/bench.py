@@ -9,6 +9,7 @@ import copy
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -19,13 +20,12 @@ from torch import Tensor
 from pdi_gym import zoo
 from pdi_gym.agents import make_agent
 from pdi_gym.evaluation import compare, one_thread
-from pdi_gym.inference import training_free_score
 from pdi_gym.problem import AutogradProblem
 from pdi_gym.problems import MixtureOfGaussians, Portfolio, WirelessPower
 from pdi_gym.rollouts import Task
-from pdi_gym.schedules import make_schedule
-from pdi_gym.scores import NetworkScore, ScoreField
-from pdi_gym.training_options import TrainingOptions
+from pdi_gym.sources import Replay
+from pdi_gym.training import Training
+from pdi_gym.training_presets import setup
 from pdi_gym.validation import check_choice
 
 VALIDATION = "validation"
@@ -230,60 +230,76 @@ def _forward(rows: int) -> tuple[Any, Any, tuple[Tensor, ...]]:
 
 
 def graph_folding() -> Result:
-    """One graph convolution of 40 samples of 200 users: a folded product against copied edges."""
+    """A block of the shipped wireless network on 40 samples of 200 users.
+
+    Folded products against torch-geometric's convolutions over edges copied per sample; all else alike.
+    """
     from torch_geometric.nn import TAGConv  # seconds to import: only where it is needed
 
-    from pdi_gym.networks.graph_layers import FoldedTAGConv
-
-    _, problem, _ = _forward(1)
-    graph, samples, width = problem.graph, 40, 16
-    conv, n = FoldedTAGConv(width, width, 2), problem.latent_dim
-    reference = TAGConv(width, width, K=2, bias=False, normalize=False)
-    h = torch.rand(n, samples, width)
+    network, problem, _ = _forward(1)
+    block, graph, samples, n = network.body.blocks[0], problem.graph, 40, problem.latent_dim
+    width, messages, hops = block.own.in_features, block.down.out_features, block.along.K
+    along, against = (TAGConv(messages, width, K=hops, bias=False, normalize=False) for _ in range(2))
+    along.load_state_dict(block.along.state_dict()), against.load_state_dict(block.against.state_dict())
     copies = torch.cat([graph.edge_index + k * n for k in range(samples)], 1)
-    weight, flat = graph.edge_weight.repeat(samples), h.transpose(0, 1).reshape(-1, width)
+    weight = graph.edge_weight.repeat(samples)
+    h, embedding = torch.rand(n, samples, width), torch.rand(samples, width)
+    flat = h.transpose(0, 1).contiguous()
+
+    def copied() -> Tensor:
+        m = block.down(flat)
+        rows = m.flatten(0, 1)
+        met = along(rows, copies, weight) + against(rows, copies.flip(0), weight)
+        y = block.own(flat) + met.view_as(flat) + block.everyone(m.mean(1, keepdim=True))
+        out: Tensor = flat + block.film(torch.nn.functional.silu(block.norm(y)), embedding.unsqueeze(1))
+        return out
+
     with torch.no_grad():
-        fast = seconds(lambda: conv(h, graph.adjacency), 10)
-        slow = seconds(lambda: reference(flat, copies, weight), 10)
+        fast = seconds(lambda: block(h, embedding, graph.adjacency), 10)
+        slow = seconds(copied, 10)
     return Result("graph-folding", "folded", fast, "edges copied per sample", slow, "> 1")
 
 
 def network_inference() -> Result:
-    """One score of 200 samples of 200 users: the shipped network against Monte Carlo's default."""
-    network, problem, _ = _forward(1)
-    options = make_agent("pdi-mc").options(problem)
-    schedule = make_schedule(options.schedule, options.T)
-    z, lam = torch.zeros(10, 20, problem.latent_dim), torch.ones(10, 1, problem.latent_dim)
-    generator = torch.Generator().manual_seed(0)
-    xi = problem.draw(options.n_draws, generator)
-
-    def timed(score: ScoreField) -> float:
-        return seconds(lambda: score(z, options.T // 2, lam, xi, generator))
-
-    mc = timed(training_free_score(problem, options, schedule))
-    net = timed(NetworkScore(network, problem, schedule))
-    return Result("network-score", "Monte Carlo", mc, "network", net, "no target")
+    """200 decisions for a network of 200 users: pdi-net against pdi-mc, each with its default options."""
+    problem = WirelessPower.instance(0, VALIDATION)
+    times = []
+    for name in ("pdi-mc", "pdi-net"):
+        agent = make_agent(name)
+        agent.sample(problem, n=1)  # loads the network
+        times.append(seconds(lambda agent=agent: agent.sample(problem, n=200), 2))  # type: ignore[misc]
+    return Result("network-score", "pdi-mc", times[0], "pdi-net", times[1], "no target")
 
 
 def training_step() -> Result:
-    """64 training pairs of 200 users: their Monte-Carlo targets against the network's gradient."""
-    network, problem, inputs = _forward(16)
-    network = copy.deepcopy(network).requires_grad_(True)
-    options = make_agent("pdi-net").options(problem)
-    generator = torch.Generator().manual_seed(0)
-    task = Task([problem], [options], TrainingOptions(), generator)
-    z, _, _, lam = inputs
-    tau = torch.full((16, 1), options.T // 2)
+    """A gradient step of pdi-net at 200 users: its share of targets, rollouts and gradient, pairs a second.
+
+    A round of rollouts comes every `inner` steps; a step bears that part of it.
+    """
+    network, problem, _ = _forward(1)
+    agent = make_agent("pdi-net")
+    sampler = agent.options(problem)
+    _, options = setup("pdi-net", problem, "cpu", {}, sampler.alpha_min)
+    source = Replay(Task([problem], [sampler], options, torch.Generator().manual_seed(0)))
+    source.visit(0, 1, network)
+    pieces = list(source.pieces(1))
+    learner = copy.deepcopy(network).requires_grad_(True)
+    run = Training(learner, source, options, lambda _: {}, Path())
 
     def gradient() -> None:
-        for _ in range(4):
-            torch.autograd.backward(network(*inputs, problem.graph).square().mean())
+        for _ in range(options.problems):
+            torch.autograd.backward(run._errors(pieces[0]).mean())
+        run.optimiser.step()
 
-    def targets() -> None:
-        for _ in range(4):
-            task.target(0, z, tau, lam)
-
-    return Result("training-step", "targets", seconds(targets), "gradient", seconds(gradient), "no target")
+    # One rollout is in the buffer: a step draws as many pieces as it mixes.
+    targets = options.problems * seconds(lambda: list(source.pieces(1)))
+    rolled = options.rollouts / options.inner * seconds(lambda: source.visit(0, 1, network), 2)
+    whole = targets + rolled + (learnt := seconds(gradient))
+    pairs = options.problems * options.pairs / whole
+    shares = f"rollouts {rolled / whole:.0%}, gradient {learnt / whole:.0%}, {pairs:.0f} pairs/s"
+    return Result(
+        "training-step", f"targets {targets / whole:.0%}", targets, f"step: {shares}", whole, "no target"
+    )
 
 
 BENCHMARKS: dict[str, Callable[[], Result]] = {
