@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import os
 import platform
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,13 +16,13 @@ from torch import Tensor
 
 from pdi_gym import presets, zoo
 from pdi_gym.agents.base import Agent, divisor_at_most
-from pdi_gym.agents.instances import load_instances
+from pdi_gym.agents.instances import check_alike, describe, listed, load_instances, words
 from pdi_gym.agents.pdi import DiffusionAgent
 from pdi_gym.checkpoints import fingerprints, load_card, load_network, load_tensors, save_network
 from pdi_gym.inference import infer, training_free_score
 from pdi_gym.networks import Denoiser, NetworkConfig
 from pdi_gym.options import DiffusionOptions, NetworkOptions, SupervisedOptions, check_device
-from pdi_gym.problem import Problem, check_problem, content
+from pdi_gym.problem import Problem
 from pdi_gym.rollouts import Task
 from pdi_gym.samplers import Samples
 from pdi_gym.schedules import make_schedule
@@ -160,27 +159,23 @@ class LearnedAgent(DiffusionAgent):
                 )
             problems = load_instances(on, "train", 1)
         else:
-            problems = _listed("on", on)
+            problems = listed("on", on)
         first = problems[0]
         config, options = setup(self.name, first, size, training, self.options(first).alpha_min)
         if isinstance(on, str):
             problems = load_instances(on, "train", options.instances)
             checks = load_instances(on, "validation", options.validation_instances)
         else:
-            checks = problems if validation is None else _listed("validation", validation)
+            checks = problems if validation is None else listed("validation", validation)
         problems, checks = problems[: options.instances], checks[: options.validation_instances]
-        for i, problem in enumerate(problems):
-            if _shape(problem) != _shape(first):
-                raise ValueError(
-                    f"training problems must be of one kind and size: the first is {_shape(first)}, number "
-                    f"{i} is {_shape(problem)}; train on each apart"
-                )
+        check_alike(problems)
         for i, problem in enumerate(checks):
             if presets.kind(problem) != presets.kind(first):
                 raise ValueError(
                     f"validation problems must be of the kind trained on, {presets.kind(first)}: number {i} "
-                    f"is {_shape(problem)}"
+                    f"is {words(problem)}"
                 )
+        for problem in (*problems, *checks):
             config.check(problem)
         return problems, checks, config, options
 
@@ -217,36 +212,6 @@ class LearnedAgent(DiffusionAgent):
         self.network, self.card = load_network(Path(folder), self.name)
         self.preset, self.overrides = settings
         return self
-
-
-def _listed(name: str, problems: Sequence[Problem]) -> list[Problem]:
-    """The problems of an argument, each checked to be one."""
-    if not isinstance(problems, Iterable):
-        raise TypeError(
-            f"{name} must be a sequence of problems, got one {type(problems).__name__}: put it in a list"
-        )
-    listed = list(problems)
-    if not listed:
-        raise ValueError(f"{name} must hold at least one problem, got none")
-    for problem in listed:
-        check_problem(problem)
-    return listed
-
-
-def _shape(problem: Problem) -> str:
-    return (
-        f"a {type(problem).__name__} of {problem.latent_dim} coordinates and "
-        f"{problem.n_constraints} constraints"
-    )
-
-
-def describe(problems: Sequence[Problem]) -> str:
-    """The number of problems and a digest that tells them from others."""
-    digest = hashlib.sha256()
-    for problem in problems:
-        for part in content(problem):
-            digest.update(part)
-    return f"{len(problems)} with digest {digest.hexdigest()[:16]}"
 
 
 def monte_carlo(problem: Problem, options: TrainingOptions, preset: str) -> Samples:
