@@ -46,9 +46,9 @@ TOY = {
 }  # fmt: skip
 
 
-def learn(name: str, out: Path, problems: Any = USERS, **more: Any) -> Any:
+def learn(name: str, out: Path, on: Any = USERS, **more: Any) -> Any:
     options = {k: more.pop(k) for k in ("T",) if k in more}
-    return make_agent(name, **options).learn(problems, out=out, quiet=True, **(SHORT | more))
+    return make_agent(name, **options).learn(on, out=out, quiet=True, **(SHORT | more))
 
 
 def weights(folder: Path) -> dict[str, bytes]:
@@ -74,6 +74,7 @@ class Toy:
 
 
 _PLANE_DT = {"T": 50, "chains": 32, "ema": 0.9, "inner": 5}
+_ASSETS_DT = {"T": 50, "inner": 5, "validate_every": 50}
 TOYS = {
     "users": Toy(
         WirelessPower.instance(0, "validation", n_users=8, r_min=2.0),
@@ -92,7 +93,8 @@ TOYS = {
         (ASSETS := Portfolio.instance(1, 12, 4, split="validation")),
         ("unconstrained", "random", "equal-weight"),
         TOY | {"steps": 250, "problems": 4, "pairs": 32, "inner": 25, "ema": 0.95, "validation_n": 64},
-        {"dt": {"steps": 300, "inner": 4, "dual_step": 75.0}, "st": {"expert_steps": 1000}},
+        {"dt": _ASSETS_DT | {"steps": 300, "dual_step": 75.0}, "dt-plus": _ASSETS_DT,
+         "st": {"expert_steps": 1000}},
         float(ASSETS.budgets.mean()),
     ),
 }  # fmt: skip
@@ -101,6 +103,9 @@ LIMITS = {
     ("users", ""): (0.02, 0.1),
     ("assets", ""): (0.03, 0.1),
     ("plane", ""): (0.1, 1.5),
+    # Feasible within these steps, while its return still rises.
+    ("assets", "dt"): (0.03, 0.4),
+    ("assets", "dt-plus"): (0.03, 0.4),
     # Multipliers that hold both modes in balance are met along PDI's path; an average network trails them.
     ("plane", "dt"): (0.8, 3.0),
     # Frozen at one iterate, the tilted law has one mode: its mean cannot be where the time average was.
@@ -354,9 +359,9 @@ def test_dt_plus_refuses_a_start_that_does_not_fit(tmp_path: Path, monkeypatch: 
     refused(
         "was trained with problem = 'wireless', not 'mixture-plane'",
         "dt",
-        problems=[MixtureOfGaussians.toy()],
+        on=[MixtureOfGaussians.toy()],
     )
-    refused("was trained with problems = '4 with digest", "dt", problems=USERS[::-1])
+    refused("was trained with problems = '4 with digest", "dt", on=USERS[::-1])
     assert not (tmp_path / "x").exists()
 
 
@@ -426,11 +431,11 @@ def test_resuming_asks_for_the_same_settings(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match="was trained with problems = '4 with digest .*', not '4 with digest"
     ):
-        learn("pdi-net", tmp_path, resume=True, problems=[*USERS[:3], USERS[0]])
+        learn("pdi-net", tmp_path, resume=True, on=[*USERS[:3], USERS[0]])
     with pytest.raises(
         ValueError, match="was trained with problems = '4 with digest .*', not '3 with digest"
     ):
-        learn("pdi-net", tmp_path, resume=True, problems=USERS[:3])
+        learn("pdi-net", tmp_path, resume=True, on=USERS[:3])
     with pytest.raises(FileNotFoundError, match=STATE):
         learn("pdi-net", tmp_path / "elsewhere", resume=True)
 
@@ -471,20 +476,20 @@ def test_training_leaves_the_users_random_numbers_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "message", "arguments"),
     [
-        (TypeError, "on must be a sequence of problems, got one WirelessPower", {"problems": USERS[0]}),
-        (ValueError, "on must hold at least one problem", {"problems": []}),
-        (ValueError, "int.latent_dim must be an int", {"problems": [3]}),
+        (TypeError, "on must be a sequence of problems, got one WirelessPower", {"on": USERS[0]}),
+        (ValueError, "on must hold at least one problem", {"on": []}),
+        (ValueError, "int.latent_dim must be an int", {"on": [3]}),
         (
             ValueError,
             "first is a WirelessPower of 8 coordinates and 8 constraints, number 2 is a WirelessPower of 9",
-            {"problems": [*USERS[:2], WirelessPower.instance(0, "train", n_users=9)]},
+            {"on": [*USERS[:2], WirelessPower.instance(0, "train", n_users=9)]},
         ),
-        (ValueError, "number 1 is a MixtureOfGaussians", {"problems": [USERS[0], MixtureOfGaussians.toy()]}),
+        (ValueError, "number 1 is a MixtureOfGaussians", {"on": [USERS[0], MixtureOfGaussians.toy()]}),
         (ValueError, "number 0 is a MixtureOfGaussians", {"validation": [MixtureOfGaussians.toy()]}),
         (
             ValueError,
             "validation must be left out with an environment id",
-            {"problems": ENV, "validation": USERS},
+            {"on": ENV, "validation": USERS},
         ),
         (ValueError, "start must be left out for pdi-net, got 'x'", {"start": "x"}),
         (ValueError, "seed must be a whole number", {"seed": -1}),
