@@ -112,6 +112,8 @@ LIMITS = {
     ("plane", "dt-plus"): (2.0, 5.0),
     # What it imitates is a descent that ends at one point: 13 above Monte Carlo.
     ("plane", "st"): (0.1, 18.0),
+    # Its first pairs are of those rollouts.
+    ("plane", "pdi-net-warm"): (0.1, 3.0),
 }
 """Largest violation (bit/s/Hz, mean budgets, standard deviations) and excess of the objective over the
 Monte-Carlo score's: a share of it for users and assets, absolute on the plane."""
