@@ -18,7 +18,14 @@ from pdi_gym import presets, zoo
 from pdi_gym.agents.base import Agent, divisor_at_most
 from pdi_gym.agents.instances import check_alike, describe, listed, load_instances, words
 from pdi_gym.agents.pdi import DiffusionAgent
-from pdi_gym.checkpoints import fingerprints, load_card, load_network, load_tensors, save_network
+from pdi_gym.checkpoints import (
+    check_fits,
+    fingerprints,
+    load_card,
+    load_network,
+    load_tensors,
+    save_network,
+)
 from pdi_gym.inference import infer, training_free_score
 from pdi_gym.networks import Denoiser, NetworkConfig
 from pdi_gym.options import DiffusionOptions, NetworkOptions, SupervisedOptions, check_device
@@ -265,8 +272,8 @@ class PDINetWarm(LearnedAgent):
     def _source(self, task: Task, start: str | Path | None) -> Source:
         if start is None:
             return Replay(task, zoo.network("st", task.problems[0]))
-        teacher, _ = load_network(Path(start), "st")
-        teacher.config.check(task.problems[0])
+        teacher, card = load_network(Path(start), "st")
+        check_fits(teacher.config, card, task.problems[0])
         return Replay(task, teacher)
 
 
