@@ -1,7 +1,7 @@
 """Sizes of networks and settings of their training, per agent and kind of problem.
 
-`paper` has the paper's width and depth; `cpu`, the default, is what trains in a quarter to half an hour on one core. The
-cards of the shipped weights tell how near its validation figures come.
+`paper` has the paper's width and depth; `cpu`, the default, is what trains in a quarter to half an hour on
+one core. The cards of the shipped weights tell how near its validation figures come.
 """
 
 from __future__ import annotations
