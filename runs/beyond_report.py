@@ -85,7 +85,8 @@ def pareto(rows: list[Row], quality: str, label: str, name: str) -> Any:
     for ax in (left, right):
         ax.grid(alpha=0.3)
         ax.margins(0.08)
-    fig.legend(fontsize=8, loc="outside right center", title="hollow: the same pool,\nreweighted")
+    title = "hollow: the same pool,\nreweighted" if len(groups) > len(bases) else None
+    fig.legend(fontsize=8, loc="outside right center", title=title)
     fig.suptitle(f"{name}: up and left is better")
     return fig
 
