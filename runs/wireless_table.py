@@ -127,7 +127,8 @@ def main(args: Args) -> None:
         "Every agent: dots are networks, bars 95 % intervals of the mean, dashed lines the required rate.",
     )  # fmt: skip
     run.write(
-        rows, ranking(rows), table(rows, METRICS, PAPER), sample=sample_of(args).replace("test", args.split),
+        rows, ranking(rows) if args.split == "test" else [], table(rows, METRICS, PAPER),
+        sample=sample_of(args).replace("test", args.split),
         reduced="Preset fast but where a row says @paper; pdl as published; pdm with 100 steps, at most 20 "
         "gradient steps in each and 4 draws. The trainings of the learned rows are smaller than the paper's: "
         "a failure there may be for want of training. The guidance of dps and the margin of st's expert (.45 "
