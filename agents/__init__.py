@@ -9,9 +9,10 @@ from pdi_gym.agents.base import Agent
 from pdi_gym.agents.column_generation import ColumnGeneration
 from pdi_gym.agents.convex import Markowitz, RiskBudget
 from pdi_gym.agents.dps import DPS
+from pdi_gym.agents.dual_training import DualTraining, DualTrainingPlus
 from pdi_gym.agents.expert import Expert
 from pdi_gym.agents.fixed import EqualWeight, FullPower, Random
-from pdi_gym.agents.learned import DualTraining, DualTrainingPlus, PDINet, PDINetWarm, Supervised
+from pdi_gym.agents.learned import PDINet, PDINetWarm, Supervised
 from pdi_gym.agents.pdi import PDI, FrozenLast, FrozenMean, FrozenTail, Unconstrained
 from pdi_gym.agents.pdl import PDL
 from pdi_gym.agents.pdm import PDM

@@ -1,4 +1,4 @@
-"""Agents whose score field is a network: PDI-Net and the methods it is compared with."""
+"""Agents whose score field is a network: PDI-Net and supervised training."""
 
 from __future__ import annotations
 
@@ -12,36 +12,26 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
 from pdi_gym import presets, zoo
 from pdi_gym.agents.base import Agent, divisor_at_most
+from pdi_gym.agents.criterion import CRITERION, judge, monte_carlo
 from pdi_gym.agents.instances import check_alike, describe, listed, load_instances, words
 from pdi_gym.agents.pdi import DiffusionAgent
-from pdi_gym.checkpoints import (
-    check_fits,
-    fingerprints,
-    load_card,
-    load_network,
-    load_tensors,
-    save_network,
-)
-from pdi_gym.inference import infer, training_free_score
+from pdi_gym.checkpoints import check_fits, fingerprints, load_card, load_network, save_network
+from pdi_gym.inference import infer
 from pdi_gym.networks import Denoiser, NetworkConfig
-from pdi_gym.options import DiffusionOptions, NetworkOptions, SupervisedOptions, check_device
+from pdi_gym.options import NetworkOptions, SupervisedOptions, check_device
 from pdi_gym.problem import Problem
 from pdi_gym.rollouts import Task
 from pdi_gym.samplers import Samples
 from pdi_gym.schedules import make_schedule
 from pdi_gym.scores import NetworkScore
-from pdi_gym.sources import Duals, Experts, Replay, Source
-from pdi_gym.training import STATE, Training, require
+from pdi_gym.sources import Experts, Replay, Source
+from pdi_gym.training import Training
 from pdi_gym.training_options import TrainingOptions
 from pdi_gym.training_presets import setup
 from pdi_gym.validation import check_int
-
-_VALIDATION_DRAWS = 500
-CRITERION = "mean over validation instances of f0 + 2 Σ_j λ_j [f_j]₊, λ being PDI-MC's average multipliers"
 
 
 class LearnedAgent(DiffusionAgent):
@@ -118,23 +108,28 @@ class LearnedAgent(DiffusionAgent):
         if not resume:
             self._begin(run, start)
         self.network = copy.deepcopy(run.run(resume, quiet)).to("cpu")
-        best = min(run.history, key=lambda row: row["validation"]["criterion"])
-        self.card = {
-            "agent": self.name, "problem": presets.kind(problems[0]), "instances": len(problems),
-            "fingerprints": fingerprints(config, problems),
-            "parameters": sum(p.numel() for p in self.network.parameters()),
-            "training": asdict(options), "sampler": asdict(samplers[0]), "seed": seed, "criterion": CRITERION,
-            "best_step": best["step"], "validation": best["validation"],
-            "budget": {
-                "gradient_steps": options.steps, "pairs": options.steps * options.problems * options.pairs,
-                "rollout_network_calls": run.source.task.calls, "seconds": round(run.seconds, 1),
-            },
-            "hardware": f"{platform.machine()}, {os.cpu_count()} cores, {device}",
-            "threads": torch.get_num_threads(),
-            "curve": run.history,
-        } | ({} if command is None else {"command": command})  # fmt: skip
+        self.card = self._card(run, problems) | ({} if command is None else {"command": command})
         self.save(folder)
         return self
+
+    def _card(self, run: Training, problems: list[Problem]) -> dict[str, Any]:
+        """What a finished training was, took and reached."""
+        network, options, task = run.best, run.options, run.source.task
+        best = min(run.history, key=lambda row: row["validation"]["criterion"])
+        return {
+            "agent": self.name, "problem": presets.kind(problems[0]), "instances": len(problems),
+            "fingerprints": fingerprints(network.config, problems),
+            "parameters": sum(p.numel() for p in network.parameters()),
+            "training": asdict(options), "sampler": asdict(task.options[0]), "seed": run.settings["seed"],
+            "criterion": CRITERION, "best_step": best["step"], "validation": best["validation"],
+            "budget": {
+                "gradient_steps": options.steps, "pairs": options.steps * options.problems * options.pairs,
+                "rollout_network_calls": task.calls, "seconds": round(run.seconds, 1),
+            },
+            "hardware": f"{platform.machine()}, {os.cpu_count()} cores, {run.device}",
+            "threads": torch.get_num_threads(),
+            "curve": run.history,
+        }  # fmt: skip
 
     def _fixed(
         self, start: str | Path | None, resumed: Path | None, training: dict[str, Any]
@@ -221,34 +216,6 @@ class LearnedAgent(DiffusionAgent):
         return self
 
 
-def monte_carlo(problem: Problem, options: TrainingOptions, preset: str) -> Samples:
-    """What Monte-Carlo PDI makes of a validation instance: its multipliers weigh violations."""
-    sampler = presets.resolve(DiffusionOptions, problem, preset, {})
-    score = training_free_score(problem, sampler, make_schedule(sampler.schedule, sampler.T))
-    n = options.validation_n
-    return infer(
-        problem, score, sampler, n=n, groups=divisor_at_most(n, options.groups),
-        generator=torch.Generator().manual_seed(1),
-    )  # fmt: skip
-
-
-def judge(problem: Problem, z: Tensor, lam: Tensor) -> dict[str, float]:
-    """Validation figures of decisions (n, d), and the criterion: an exact penalty with weights 2λ."""
-    x = problem.decode(z)
-    xi = None if problem.exact else problem.draw(_VALIDATION_DRAWS, torch.Generator().manual_seed(2))
-    residuals = problem.constraints(x, xi)
-    average = residuals.double().mean(0)
-    objective = float(problem.objective(x, xi).double().mean())
-    excess = average.clamp(min=0)
-    return {
-        "criterion": objective + 2 * float(lam.double() @ excess),
-        "objective": objective,
-        "mean_violation": float(excess.mean()),
-        "feasible": float((average <= problem.tolerance).double().mean()),
-        **problem.metrics(x, torch.full((len(x),), 1 / len(x)), residuals),
-    }
-
-
 class PDINet(LearnedAgent):
     """Algorithm 2 with a network D(z, λ, noise level, graph) trained by Algorithm 1 for the score.
 
@@ -275,78 +242,6 @@ class PDINetWarm(LearnedAgent):
         teacher, card = load_network(Path(start), "st")
         check_fits(teacher.config, card, task.problems[0])
         return Replay(task, teacher)
-
-
-class DualTraining(LearnedAgent):
-    """Algorithm 3: a network without λ, trained while multipliers per training instance ascend.
-
-    At inference nothing is dual: x denoises by what the network has learnt of the constraints.
-    """
-
-    name = "dt"
-    summary = "dual training: multipliers ascend while a λ-free network trains (Algorithm 3)"
-
-    def _source(self, task: Task, start: str | Path | None) -> Source:
-        return Duals(task, lambda: self._reference(task))
-
-    def _reference(self, task: Task) -> Tensor:
-        """(r, m): the multipliers that PDI finds on the first r training instances."""
-        few = task.problems[: task.training.validation_instances]
-        return torch.stack([monte_carlo(p, task.training, self.preset).mean_duals.mean(0) for p in few])
-
-    def _variant(self, problem: Problem, options: Any) -> dict[str, Any]:
-        return {"dual_step": 0.0, "dual_init": 0.0}
-
-
-class DualTrainingPlus(DualTraining):
-    """DT continued with its multipliers frozen."""
-
-    name = "dt-plus"
-    summary = "DT with its multipliers frozen and training continued"
-    starts_from = "dt"
-
-    def _fixed(
-        self, start: str | Path | None, resumed: Path | None, training: dict[str, Any]
-    ) -> dict[str, Any]:
-        """As many instances as there are multipliers."""
-        if start is None and resumed is None:
-            raise ValueError("start must be the folder of a DT training, got none: dt-plus continues one")
-        place, wanted = (Path(str(start)), "dt") if resumed is None else (resumed, "dt-plus")
-        tensors, metadata = load_tensors(place / STATE)
-        if (agent := metadata["settings"]["agent"]) != wanted:
-            raise ValueError(f"{place} must hold a {wanted} training, it holds one of {agent}")
-        steps = metadata["options"]["steps"]
-        if resumed is None and metadata["step"] < steps:
-            raise ValueError(
-                f"start must hold a finished DT training, {place} is at step {metadata['step']} of {steps}: "
-                "resume it first"
-            )
-        count = len(tensors["source.duals"])
-        if training.get("instances", count) != count:
-            raise ValueError(
-                f"instances must be {count}, those whose multipliers {place} holds, got "
-                f"{training['instances']}: leave it out"
-            )
-        return {"instances": count}
-
-    def _source(self, task: Task, start: str | Path | None) -> Source:
-        return Duals(task, lambda: self._reference(task), frozen=True)
-
-    def _begin(self, run: Training, start: str | Path | None) -> None:
-        tensors, metadata = load_tensors(Path(str(start)) / STATE)
-        stored, ours = metadata["settings"], run.settings
-        require(str(start), stored, {name: ours[name] for name in ("problem", "problems")})
-        require(str(start), stored["network"], ours["network"])
-        count = len(run.source.task.problems)
-        if count != len(tensors["source.duals"]):
-            raise ValueError(
-                f"{start} holds multipliers of {len(tensors['source.duals'])} instances, got {count}: give "
-                "the same problems"
-            )
-        for network in (run.network, run.average, run.best):
-            network.load_state_dict({k[8:]: v for k, v in tensors.items() if k.startswith("average.")})
-        assert isinstance(run.source, Duals)
-        run.source.lam = tensors["source.duals"].clone()
 
 
 class Supervised(LearnedAgent):
