@@ -254,8 +254,19 @@ def panels(
     return fig
 
 
-def band(ax: Any, x: Sequence[float], values: Sequence[np.ndarray], **style: Any) -> None:
-    """A line through the means of the values at each x, with the band of their 95 % intervals."""
+def band(
+    ax: Any,
+    x: Sequence[float],
+    rows: Sequence[Row],
+    agents: Sequence[str],
+    metric: str,
+    *,
+    against: str | None = None,
+    **style: Any,
+) -> None:
+    """A line through the means of one agent per x, less `against`, with the band of their 95 % intervals."""
+    values = [values_of(rows, agent, metric, against) for agent in agents]
+    ax.set_ylabel(axis_label(metric, rows))
     (line,) = ax.plot(x, [v.mean() for v in values], **style)
     ends = [e for v in values if (e := bootstrap(v)) is not None]
     if len(ends) == len(values):

@@ -13,17 +13,7 @@ from pdi_gym import plots
 from pdi_gym.agents import make_agent
 from pdi_gym.claims import beats
 from pdi_gym.evaluation import Row
-from pdi_gym.experiment import (
-    FAST_PORTFOLIO,
-    PORTFOLIO,
-    Common,
-    Run,
-    axis_label,
-    band,
-    sample_of,
-    table,
-    values_of,
-)  # fmt: skip
+from pdi_gym.experiment import FAST_PORTFOLIO, PORTFOLIO, Common, Run, band, sample_of, table
 
 NAME = "portfolio-tail"
 QUICK = {"instances": 2, "n": 64, "tails": (0.1, 0.5, 1.0)}
@@ -44,8 +34,8 @@ def curves(rows: list[Row], labels: dict[str, float]) -> plots.Figure:
     fig, axes = plots.figure(10.5, 3.3, ncols=3)
     x = [100 * share for share in labels.values()]
     for ax, metric in zip(axes, ("mean_return", "mean_violation", "feasible"), strict=True):
-        band(ax, x, [values_of(rows, a, metric) for a in labels], marker="o", color=plots.MET)
-        ax.set(xlabel="last part of the path averaged (%)", ylabel=axis_label(metric, rows))
+        band(ax, x, rows, list(labels), metric, marker="o", color=plots.MET)
+        ax.set_xlabel("last part of the path averaged (%)")
         ax.grid(alpha=0.3)
     axes[1].set_yscale("log")
     return fig

@@ -16,17 +16,7 @@ from pdi_gym.agents import Agent, make_agent
 from pdi_gym.checkpoints import load_network
 from pdi_gym.claims import Claim, beats
 from pdi_gym.evaluation import Row, make_env
-from pdi_gym.experiment import (
-    WIRELESS,
-    Common,
-    Run,
-    available,
-    axis_label,
-    band,
-    sample_of,
-    table,
-    values_of,
-)  # fmt: skip
+from pdi_gym.experiment import WIRELESS, Common, Run, available, band, sample_of, table
 
 NAME = "wireless-dt-checkpoints"
 QUICK = {"networks": 2, "n": 40, "trials": 5, "every": 3}
@@ -58,12 +48,14 @@ def draw(rows: list[Row], steps: dict[str, int]) -> plots.Figure:
     """What DT has more than PDI-Net on the same networks, against DT's gradient steps."""
     fig, axes = plots.figure(15, 3.3, ncols=len(METRICS))
     for ax, metric in zip(axes, METRICS, strict=True):
-        values = [values_of(rows, label, metric, "pdi-net") for label in steps]
-        band(ax, list(steps.values()), values, marker="o", color=plots.MISSED)
+        band(
+            ax, list(steps.values()), rows, list(steps), metric, against="pdi-net", marker="o",
+            color=plots.MISSED,
+        )  # fmt: skip
         ax.axhline(0, color="black", lw=0.9, ls="--")
-        ax.set(xlabel="gradient steps of DT", title=axis_label(metric, rows))
+        ax.set_xlabel("gradient steps of DT")
         ax.grid(alpha=0.3)
-    axes[0].set_ylabel("DT less PDI-Net")
+    fig.suptitle("DT less PDI-Net", fontsize=11)
     return fig
 
 

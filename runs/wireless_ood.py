@@ -12,17 +12,7 @@ import tyro
 from pdi_gym import plots
 from pdi_gym.claims import Claim, beats, by_instance
 from pdi_gym.evaluation import Row, make_env
-from pdi_gym.experiment import (
-    WIRELESS,
-    Common,
-    Run,
-    available,
-    axis_label,
-    band,
-    sample_of,
-    table,
-    values_of,
-)  # fmt: skip
+from pdi_gym.experiment import WIRELESS, Common, Run, available, band, sample_of, table
 
 NAME = "wireless-ood"
 QUICK = {"networks": 2, "n": 40, "trials": 10, "levels": (0.5, 0.6, 0.8)}
@@ -53,16 +43,9 @@ def draw(rows: list[Row], agents: list[str], levels: tuple[float, ...], trained:
         for agent in agents:
             colour, marker = STYLES[agent]
             labels = [f"{agent} at {r:g}" for r in levels]
-            band(
-                ax,
-                levels,
-                [values_of(rows, a, metric) for a in labels],
-                marker=marker,
-                color=colour,
-                label=agent,
-            )
+            band(ax, levels, rows, labels, metric, marker=marker, color=colour, label=agent)
         ax.axvline(trained, color="black", lw=0.8, ls=":")
-        ax.set(xlabel="required rate $r_{min}$ (bit/s/Hz)", ylabel=axis_label(metric, rows))
+        ax.set_xlabel("required rate $r_{min}$ (bit/s/Hz)")
         ax.grid(alpha=0.3)
     axes[0].legend(fontsize=9)
     return fig
