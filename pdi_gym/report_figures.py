@@ -80,6 +80,9 @@ def _violation_scale(axis: Any, values: np.ndarray) -> None:
     else:
         set_scale("symlog", linthresh=10.0**low, linscale=0.5)
         set_limits(-0.2 * 10.0**low, 10.0**high)
+    # Counted from the top: the lowest decade is next to zero, where labels would meet.
+    decades = 10.0 ** np.arange(high, low, -np.ceil((high - low) / 5))
+    axis.set_ticks(np.sort([*decades, 0.0]) if len(positive) < len(values) else np.sort(decades))
     axis.set_minor_formatter(NullFormatter())
 
 
@@ -174,6 +177,7 @@ def residual_curves(residuals: Mapping[str, np.ndarray], problem: Problem, insta
     ax.axvline(0, color=INK, lw=1, ls="--")
     scale = 1.5 * float(np.percentile(np.abs(np.concatenate(list(residuals.values()))), 90)) or 1.0
     ax.set(xlim=(-scale, scale), ylim=(0, 1.02))
+    ax.locator_params(axis="x", nbins=5)
     ax.set(xlabel="average residual (left of 0 is feasible)", ylabel="share of constraints at most this")
     _legend(fig, ax)
     met = {a: float((v <= problem.tolerance).mean()) for a, v in residuals.items()}
