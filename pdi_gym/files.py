@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+MOST_BYTES = 64 * 2**20
+"""A longer JSON file is not ours."""
+MOST_LEVELS = 50
+"""Deeper nesting is not ours."""
 
 
 def write_text(path: Path, text: str) -> None:
@@ -17,14 +24,77 @@ def write_text(path: Path, text: str) -> None:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The object that a JSON file holds; anything else is refused."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not JSON ({error}): it is cut short or not ours") from None
+    """The object that a JSON file holds; anything else is refused in one line that names the file."""
+    content = parse_json(path, _read_text(path))
     if not isinstance(content, dict):
         raise ValueError(f"{path} must hold an object, got {type(content).__name__}: it is not ours")
     return content
+
+
+def regular_file(path: Path, most_bytes: int) -> Path:
+    """The path of an ordinary file of at most that size: never a folder, nor a pipe that would block."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError(f"{path} must be an ordinary file, it is a folder, pipe or device")
+    if status.st_size > most_bytes:
+        raise ValueError(
+            f"{path} must be at most {most_bytes} bytes, it has {status.st_size}: it is not ours"
+        )
+    return path
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return regular_file(path, MOST_BYTES).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 ({error}): it is damaged or not ours") from None
+
+
+def parse_json(path: Path, text: str) -> Any:
+    """What strict JSON says: no key twice in an object, finite numbers only, nesting no deeper than 50.
+
+    `path` is the file that the text was found in, for the errors.
+    """
+    try:
+        content = json.loads(
+            text, object_pairs_hook=_without_repetition, parse_constant=_refuse, parse_float=_finite
+        )
+        _check_depth(content, MOST_LEVELS)
+    except RecursionError:
+        raise ValueError(
+            f"{path} holds JSON nested deeper than {MOST_LEVELS} levels: it is not ours"
+        ) from None
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON ({error}): it is cut short or not ours") from None
+    return content
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twice!r} is given twice")
+    return content
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not a number")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is too large a number")
+    return number
+
+
+def _check_depth(content: Any, left: int) -> None:
+    if left < 0:
+        raise RecursionError
+    if isinstance(content, dict | list):
+        for part in content.values() if isinstance(content, dict) else content:
+            _check_depth(part, left - 1)
 
 
 @contextmanager

@@ -61,7 +61,7 @@ class Training:
             self.network.parameters(), lr=self.options.rate, weight_decay=self.options.weight_decay
         )
         self.step, self.history = 0, list[dict[str, Any]]()
-        self._losses: list[tuple[float, list[float]]] = []
+        self._losses: list[tuple[float, list[float | None]]] = []
         self._earlier = 0.0
 
     @property
@@ -135,7 +135,7 @@ class Training:
             decay = min(self.options.ema, (1 + self.step) / (10 + self.step))
             for mean, new in zip(self.average.parameters(), self.network.parameters(), strict=True):
                 mean.lerp_(new, 1 - decay)
-        self._losses.append((total, (bands[0] / bands[1]).tolist()))
+        self._losses.append((total, _known(bands[0] / bands[1])))
         return total
 
     def _schedule(self) -> float:
@@ -162,10 +162,10 @@ class Training:
     def _record(self) -> None:
         figures = self.validate(self.average)
         losses = torch.tensor([loss for loss, _ in self._losses])
-        bands = torch.tensor([band for _, band in self._losses]).nanmean(0).tolist()
+        bands = torch.tensor([[math.nan if b is None else b for b in band] for _, band in self._losses])
         row = {
-            "step": self.step, "seconds": self.seconds, "loss": float(losses.mean()), "loss_by_noise": bands,
-            "validation": figures, **self.source.notes(),
+            "step": self.step, "seconds": self.seconds, "loss": float(losses.mean()),
+            "loss_by_noise": _known(bands.nanmean(0)), "validation": figures, **self.source.notes(),
         }  # fmt: skip
         if figures["criterion"] <= min(
             (r["validation"]["criterion"] for r in self.history), default=math.inf
@@ -183,7 +183,8 @@ class Training:
         step = row["step"]
         writer.add_scalar("loss/all", row["loss"], step)
         for i, value in enumerate(row["loss_by_noise"]):
-            writer.add_scalar(f"loss by noise/{i / _BANDS:.2f} to {(i + 1) / _BANDS:.2f}", value, step)
+            if value is not None:
+                writer.add_scalar(f"loss by noise/{i / _BANDS:.2f} to {(i + 1) / _BANDS:.2f}", value, step)
         for name, value in row["validation"].items():
             writer.add_scalar(f"validation/{name}", value, step)
         for name, value in self.source.notes().items():
@@ -253,6 +254,11 @@ def _line(row: dict[str, Any]) -> str:
 def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     start = prefix + "."
     return {name[len(start) :]: tensor for name, tensor in tensors.items() if name.startswith(start)}
+
+
+def _known(bands: Tensor) -> list[float | None]:
+    """A band without pairs has no loss: None, since JSON knows no NaN."""
+    return [None if math.isnan(value) else value for value in bands.tolist()]
 
 
 def _by_band(errors: Tensor, angle: Tensor) -> Tensor:
