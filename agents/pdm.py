@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pdi_gym.agents.pdi import DiffusionAgent
 from pdi_gym.options import ProjectionOptions
-from pdi_gym.problem import Problem
+from pdi_gym.problem import Problem, keeps
 from pdi_gym.problems.mixture import MixtureOfGaussians
 from pdi_gym.problems.portfolio import Portfolio
 
@@ -23,9 +23,9 @@ class PDM(DiffusionAgent):
 
     def _variant(self, problem: Problem, options: ProjectionOptions) -> dict[str, Any]:
         def correct(clean: Tensor, tau: int, xi: Tensor | None) -> Tensor:
-            if isinstance(problem, MixtureOfGaussians):
+            if keeps(problem, MixtureOfGaussians, "constraints", "decode"):
                 return problem.project(cimmino(problem, clean, options.projection_steps))
-            if isinstance(problem, Portfolio) and problem.limits is None:
+            if keeps(problem, Portfolio, "constraints", "decode") and problem.limits is None:
                 return cap_risk(problem, clean, options.projection_steps)
             return gradient_projection(problem, clean, xi, options)
 

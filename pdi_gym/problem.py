@@ -8,13 +8,37 @@ diffusion time, temperature or noise; samplers, environments and metrics all cal
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+Kind = TypeVar("Kind", bound="Problem")
+_ACCELERATED = {
+    "values": ("objective", "constraints"),
+    "slot": ("objective", "constraints"),
+    "slot_batch": ("objective", "constraints", "slot"),
+    "lagrangian_grad": ("objective", "constraints", "decode"),
+}
+"""The fused forms and what each of them computes faster, whichever class wrote it."""
+
+
+def accelerates(*names: str) -> Callable[[Method], Method]:
+    """Mark a method as a faster form of the named members: a subclass that overrides one loses it.
+
+    The subclass gets the generic form of `Problem` instead, or None where there is none. A form
+    that the subclass defines together with the override is kept.
+    """
+
+    def mark(method: Method) -> Method:
+        method.accelerates = names  # type: ignore[attr-defined]
+        return method
+
+    return mark
 
 
 @runtime_checkable
@@ -26,6 +50,10 @@ class Problem(Protocol):
 
     Shapes: latents z and decisions x are (..., d) with any leading sample axes; realisations ξ
     have their draws on the first axis; multipliers λ broadcast against (..., m).
+
+    `values`, `slot`, `slot_batch` and `lagrangian_grad` only ever accelerate `objective`,
+    `constraints` and `decode`. A subclass that overrides what an inherited form accelerates gets
+    the generic form back, so the form cannot disagree with what was overridden.
     """
 
     latent_dim: int
@@ -39,6 +67,11 @@ class Problem(Protocol):
     `evaluate` may average over the policy's atoms instead of drawing slots."""
     graph: Any = None
     """Node and edge features for a network, or None."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in _stale_forms(cls):
+            setattr(cls, name, vars(Problem).get(name))
 
     def objective(self, x: Tensor, xi: Tensor | None = None) -> Tensor:
         """f0 averaged over the draws in ξ: (..., d) → (...,)."""
@@ -137,6 +170,32 @@ class Problem(Protocol):
         residual in each trial.
         """
         return {}
+
+
+def _stale_forms(cls: type) -> list[str]:
+    """The fused forms that `cls` inherits from a class above the one that defines what they accelerate."""
+    place: dict[str, int] = {}
+    forms: dict[str, tuple[str, ...]] = {}
+    for index, base in enumerate(cls.__mro__):
+        for name, member in vars(base).items():
+            if name in place:
+                continue
+            place[name] = index
+            function = getattr(member, "__func__", member)
+            names = (*_ACCELERATED.get(name, ()), *getattr(function, "accelerates", ()))
+            if names:
+                forms[name] = names
+    return [
+        form
+        for form, names in forms.items()
+        if any(place.get(name, place[form]) < place[form] for name in names)
+    ]
+
+
+def keeps(problem: Problem, kind: type[Kind], *names: str) -> TypeGuard[Kind]:
+    """Whether a problem is of that kind and none of the named members was overridden since."""
+    own = type(problem)
+    return issubclass(own, kind) and all(getattr(own, n) is getattr(kind, n) for n in names)
 
 
 def lagrangian(

@@ -17,7 +17,7 @@ from pdi_gym.column_generation import Pool, descent_pricer, first_path, generate
 from pdi_gym.files import whole_file
 from pdi_gym.options import ColumnOptions
 from pdi_gym.policy import TimeSharingPolicy
-from pdi_gym.problem import Problem, content
+from pdi_gym.problem import Problem, content, keeps
 from pdi_gym.problems.mixture import MixtureOfGaussians
 from pdi_gym.problems.portfolio import Portfolio
 from pdi_gym.validation import check_int
@@ -101,9 +101,10 @@ def certified_bound(problem: Problem, lam: Tensor) -> float | None:
     Any λ (m,) ≥ 0 gives a bound; the program's multipliers give a good one.
     """
     lam = lam.double()
-    if isinstance(problem, MixtureOfGaussians):
+    shape = ("objective", "constraints", "decode")
+    if keeps(problem, MixtureOfGaussians, *shape):
         return _mixture_bound(problem, lam)
-    if isinstance(problem, Portfolio) and problem.limits is None and problem.latent_dim <= MOST_ASSETS:
+    if keeps(problem, Portfolio, *shape) and problem.limits is None and problem.latent_dim <= MOST_ASSETS:
         return _portfolio_bound(problem, lam.numpy())
     return None
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pdi_gym.problem import Problem
+from pdi_gym.problem import Problem, accelerates
 from pdi_gym.problems.gaussian import GaussianMixtureLaw
 from pdi_gym.validation import check_int, check_number, check_tensor
 
@@ -169,6 +169,7 @@ class MixtureOfGaussians(Problem):
         mass = mass[mass > 0]
         return {"modes": float(len(mass)), "mode_entropy": float(-(mass * mass.log()).sum())}
 
+    @accelerates("objective", "constraints", "decode")
     def tilted(self, lam: Tensor, beta: float) -> GaussianMixtureLaw:
         """The Gibbs law ∝ exp(−(f0 + λᵀf)/β), again a mixture: for one mode, or at β = 1.
 

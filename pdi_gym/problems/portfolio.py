@@ -275,7 +275,7 @@ class Portfolio(Problem):
         w = weights.double()
         mass = torch.zeros(self.latent_dim, dtype=torch.float64).index_add_(0, x.argmax(-1), w)
         return {
-            "mean_return": float(-(w * self.objective(x.double())).sum()),
+            "mean_return": float(w @ (x.double() @ self.mu)),
             "n_eff": float((w * effective_number(x.double())).sum()),
             "top1_entropy": float(torch.special.entr(mass / mass.sum()).sum()),
             "top1_count": float((mass > 0).sum()),

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pdi_gym.problem import Problem
+from pdi_gym.problem import Problem, accelerates
 from pdi_gym.problems.channels import LIGHT_SPEED, deploy, ergodic_rate, noise_power, rayleigh_path
 from pdi_gym.problems.graph import Graph
 from pdi_gym.validation import check_choice, check_int, check_number, check_tensor
@@ -157,6 +157,7 @@ class WirelessPower(Problem):
         rates = self.rates(x, xi)
         return -rates.sum(-1), self.r_min - rates
 
+    @accelerates("rates")
     def slot(self, x: Tensor, xi: Tensor | None) -> tuple[Tensor, Tensor]:
         if xi is None:
             return super().slot(x, xi)
@@ -170,11 +171,14 @@ class WirelessPower(Problem):
         return -rates.sum(-1), self.r_min - rates
 
     @classmethod
+    @accelerates("rates")
     def slot_batch(
         cls, problems: Sequence[Problem], x: Tensor, xi: Sequence[Tensor] | None
     ) -> tuple[Tensor, Tensor]:
         first = cast(WirelessPower, problems[0])
-        alike = all(isinstance(p, cls) and (p.r_min, p.p_max) == (first.r_min, first.p_max) for p in problems)
+        alike = all(
+            type(p) is type(first) and (p.r_min, p.p_max) == (first.r_min, first.p_max) for p in problems
+        )
         if xi is None or not alike:
             return super().slot_batch(problems, x, xi)
         # Alike but for ξ. Small networks are one product; large ones are not worth a copy.
@@ -184,6 +188,7 @@ class WirelessPower(Problem):
         value, residuals = (torch.cat(part) for part in zip(*rows, strict=True))
         return value, residuals
 
+    @accelerates("rates")
     def lagrangian_grad(
         self, z: Tensor, lam: Tensor, xi: Tensor | None = None, objective_weight: float = 1.0
     ) -> tuple[Tensor, Tensor]:
@@ -227,7 +232,9 @@ class WirelessPower(Problem):
         adjacency = torch.zeros(n, n).index_put((edges[0], edges[1]), weights)
         return Graph(torch.stack(nodes, -1), edges, weights / torch.linalg.matrix_norm(adjacency, 2))
 
+    @accelerates("constraints")
     def metrics(self, x: Tensor, weights: Tensor, residuals: Tensor) -> dict[str, float]:
+        """Rates, read off the residuals: constraints of another form say nothing about them."""
         residual = residuals.double().mean(0)
         rates = self.r_min - residual
         return {
