@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
+import platform
+import re
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -103,23 +106,38 @@ def whole_file(path: Path) -> Iterator[Path]:
 
     The name is the process's own: a worker that outlived its killed parent cannot take it away.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary = _temporary(path)
+    with _named(path):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            yield temporary
+            temporary.replace(path)
+        finally:
+            with suppress(OSError):  # a folder that vanished has nothing left to take away
+                temporary.unlink()
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Say which file could not be written: that a disk is full does not tell where."""
     try:
-        yield temporary
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise OSError(error.errno, f"{path} could not be written ({reason})") from error
 
 
-def writable_folder(name: str, folder: Path) -> Path:
+def writable_folder(name: str, folder: str | Path) -> Path:
     """The folder, made where it is missing; a ValueError that names the argument where that fails."""
+    if str(folder) == "":
+        raise ValueError(f"{name} must name a folder, got '': leave it out, or give '.' for this one")
+    folder = Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".probe.{os.getpid()}"
+        probe = _temporary(folder / "probe")
         probe.touch()
         probe.unlink()
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise ValueError(
             f"{name} must be somewhere that can be written, got {str(folder)!r}: {error}"
         ) from None
@@ -128,22 +146,65 @@ def writable_folder(name: str, folder: Path) -> Path:
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """A temporary folder that takes the place of `path` when all went well."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        temporary.mkdir(parents=True)
-        yield temporary
-        shutil.rmtree(path, ignore_errors=True)
-        temporary.replace(path)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    """A temporary folder that takes the place of `path`, which must be ours, when all went well."""
+    check_own_folder(path)
+    temporary = _temporary(path)
+    with _named(path):
+        try:
+            temporary.mkdir(parents=True)
+            (temporary / MARK).touch()
+            yield temporary
+            check_own_folder(path)
+            if path.exists():
+                shutil.rmtree(path)
+            temporary.replace(path)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def check_own_folder(path: Path) -> None:
+    """Refuse to replace anything but a folder that `whole_folder` made."""
+    if path.is_symlink() or (path.exists() and not (path / MARK).is_file()):
+        raise ValueError(
+            f"{path} was not made by pdi-gym and is not replaced: move it, or choose another folder"
+        )
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Take away what a killed process left unfinished in a folder and those right below it."""
-    for temporary in [*folder.glob("*.tmp"), *folder.glob("*/*.tmp")]:
-        if temporary.is_dir():
+    """Take away what killed processes of this machine left unfinished in a folder and right below it.
+
+    Only our own temporary names count, and only those of processes that no longer run.
+    """
+    for temporary in [*folder.glob(f"{_PREFIX}*"), *folder.glob(f"*/{_PREFIX}*")]:
+        match = _TEMPORARY.fullmatch(temporary.name)
+        if match is None or match["host"] != _host() or _runs(int(match["pid"])):
+            continue
+        if temporary.is_dir() and not temporary.is_symlink():
             shutil.rmtree(temporary, ignore_errors=True)
         else:
             temporary.unlink(missing_ok=True)
+
+
+MARK = ".made-by-pdi-gym"
+"""The file that tells folders of ours from others."""
+_PREFIX = ".pdi-gym-"
+_TEMPORARY = re.compile(rf"{re.escape(_PREFIX)}(?P<host>[0-9a-f]{{8}})-(?P<pid>[0-9]+)-.+", re.DOTALL)
+
+
+def _temporary(path: Path) -> Path:
+    """A name beside `path` that tells the process it belongs to; long names are cut, not refused."""
+    return path.with_name(f"{_PREFIX}{_host()}-{os.getpid()}-{path.name[-100:]}")
+
+
+def _host() -> str:
+    return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OverflowError, PermissionError):
+        return True
+    return True
