@@ -98,6 +98,7 @@ class ErgodicEnv(gym.Env[Any, np.ndarray]):
         if render_mode is not None:
             check_choice("render_mode", render_mode, self.metadata["render_modes"])
         self.horizon, self.observation, self.render_mode = horizon, observation, render_mode
+        self._own = problem
         if problem is None:
             problem = self.make_problem(0)
         check_problem(problem)
@@ -112,8 +113,10 @@ class ErgodicEnv(gym.Env[Any, np.ndarray]):
     n_instances = 1
 
     def make_problem(self, index: int) -> Problem:
-        """Instance `index` of the environment's split."""
-        raise TypeError("ErgodicEnv needs problem=…, an object that fits pdi_gym.Problem")
+        """Instance `index` of the environment's split; the given problem where there is no split."""
+        if self._own is None:
+            raise TypeError("ErgodicEnv needs problem=…, an object that fits pdi_gym.Problem")
+        return self._own
 
     @classmethod
     def features(cls, problem: Problem) -> np.ndarray:

@@ -54,10 +54,6 @@ class MixtureOfGaussiansEnv(ErgodicEnv):
         **kwargs: Any,
     ):
         super().__init__(problem or MixtureOfGaussians.instance(dim, n_modes, n_constraints, seed), **kwargs)
-        self._own = self.problem
-
-    def make_problem(self, index: int) -> Problem:
-        return self._own
 
     def _picture(self) -> np.ndarray:
         from pdi_gym import plots

@@ -18,8 +18,9 @@ from rich.table import Table
 
 from pdi_gym import bench, printing, rendering
 from pdi_gym.agents import AGENTS, list_agents
-from pdi_gym.evaluation import Row, compare, make_env, named_agent
+from pdi_gym.evaluation import compare, make_env, named_agent
 from pdi_gym.files import writable_folder, write_text
+from pdi_gym.store import Row, Store
 from pdi_gym.train_command import Train
 from pdi_gym.validation import check_choice
 
@@ -56,6 +57,8 @@ class Compare:
     """Slots of an ergodic horizon."""
     trials: int = 50
     """Horizons over which slot averages are averaged."""
+    paths: int = 10
+    """Independent paths of realisations over which the horizons are spread."""
     n: int | None = None
     """Decisions per policy; the problem's preset when left out."""
     seed: int = 0
@@ -64,8 +67,8 @@ class Compare:
     """Processes, one thread each."""
     baseline: str | None = None
     """Agent that the report compares the others with; the first when left out."""
-    out: Path | None = None
-    """Folder for rows, policies, events and figures; runs/logs/<env> when left out."""
+    out: str | None = None
+    """Folder for rows, policies, events and figures; runs/logs/<env>-seed<seed> when left out."""
     json: Path | None = None
     """Also write the list of rows to this file."""
     quiet: bool = False
@@ -78,16 +81,23 @@ class Compare:
         if self.baseline is not None:
             check_choice("baseline", self.baseline, names)
         check_json(self.json)
-        out = self.out or Path("runs/logs") / f"{self.env}-seed{self.seed}"
+        default = f"runs/logs/{self.env}-seed{self.seed}"
+        out = writable_folder("out", default if self.out is None else self.out)
         settings = {
             "env": self.env, "instances": instances, "horizon": self.horizon, "trials": self.trials,
-            "n": self.n, "seed": self.seed,
+            "paths": self.paths, "n": self.n, "seed": self.seed,
         }  # fmt: skip
+        from pdi_gym.outputs import report_folder, write_outputs  # draws: Matplotlib takes a while to load
+
+        folder = report_folder(out, settings, names)
+        if folder != out and not self.quiet:
+            console.print(
+                f"{out} has the report of another comparison; this one goes to {folder}", soft_wrap=True
+            )
         with resumable(out):
             rows = self._rows(console, names, instances, out)
-            from pdi_gym.outputs import write_outputs  # draws: Matplotlib takes a while to load
-
-            page = write_outputs(out, rows, settings, env.make_problem(0), self.baseline, self.workers)
+            problem = env.make_problem(0)
+            page = write_outputs(folder, rows, settings, problem, self.baseline, self.workers, Store(out))
         if self.json is not None:
             write_text(self.json, json.dumps(rows, indent=1))
         if not self.quiet:
@@ -96,8 +106,8 @@ class Compare:
             wide = Console(width=max(console.width, 200))
             wide.print(printing.comparison_table(rows, title, console.width))
             console.print(
-                f"Report: {page}\nFigures, table and rows: {out}\n"
-                f"TensorBoard: tensorboard --logdir {shlex.quote(str(out / 'tensorboard'))}\n"
+                f"Report: {page}\nFigures and table: {folder}\nRows and policies: {out}\n"
+                f"TensorBoard: tensorboard --logdir {shlex.quote(str(folder / 'tensorboard'))}\n"
                 "  and then http://localhost:6006/#custom_scalars",
                 soft_wrap=True,
             )
@@ -115,7 +125,7 @@ class Compare:
 
             return compare(
                 names, self.env, instances, self.horizon, self.trials, self.seed, self.workers,
-                out, n=self.n, on_row=advance,
+                out, paths=self.paths, n=self.n, on_row=advance,
             )  # fmt: skip
 
 

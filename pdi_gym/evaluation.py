@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
-import zipfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
@@ -19,113 +18,166 @@ from torch import Tensor
 from pdi_gym import seeding
 from pdi_gym._version import __version__
 from pdi_gym.agents import Agent, make_agent
-from pdi_gym.files import remove_leftovers, whole_file, writable_folder, write_text
+from pdi_gym.digests import UndigestibleError, content_digest
+from pdi_gym.files import remove_leftovers, writable_folder
 from pdi_gym.policy import TimeSharingPolicy
-from pdi_gym.problem import Problem
+from pdi_gym.problem import Problem, check_problem
 from pdi_gym.processes import in_processes
+from pdi_gym.store import Row, Store, load_policy, slug
 from pdi_gym.validation import check_int, suggest
 
-Row = dict[str, Any]
-"""{"agent", "instance", "metrics", "seconds"}; the seconds are the sampler's CPU seconds."""
+__all__ = ["Row", "averages", "compare", "evaluate", "load_policy", "make_env", "one_thread", "slug"]
 
 
 def evaluate(
-    policy: TimeSharingPolicy, problem: Problem, horizon: int = 500, trials: int = 50, seed: int = 0
+    policy: TimeSharingPolicy,
+    problem: Problem,
+    horizon: int = 500,
+    trials: int = 50,
+    paths: int = 10,
+    seed: int = 0,
 ) -> dict[str, float]:
     """What a policy achieves on average.
 
     Always `objective` (E f0, minimised), `mean_violation` (mean positive part of the average
-    residuals) and `feasible` (fraction of constraints within the problem's tolerance), then the
-    problem's own metrics. A problem with exact expectations is averaged over the atoms, weighted.
-    Otherwise `trials` horizons are played over one path of realisations, each slot an atom drawn by
-    its weight: averages over slots and trials decide, and `feasible_single` is the mean feasible
-    fraction of *one* horizon, what a user lives through.
+    residuals), `feasible` (fraction of constraints within the problem's tolerance) and
+    `worst_residual` (the largest average residual), then the problem's own metrics. A problem with
+    exact expectations is averaged over the atoms, weighted.
+
+    Otherwise `trials` horizons are played, each slot an atom drawn by its weight. They are spread
+    evenly over `paths` independent paths of realisations (the paper plays all of them over one).
+    Averages over slots, trials and paths decide; `feasible_single` is the mean feasible fraction of
+    *one* horizon, what a user lives through. With two or more paths, `objective_se` and
+    `worst_residual_se` are the standard errors of these two averages over the paths.
     """
-    objective, residuals = averages(policy, problem, horizon, trials, seed)
-    return summarise(policy, problem, objective, residuals)
+    return summarise(policy, problem, averages(policy, problem, horizon, trials, paths, seed))
+
+
+@dataclass(frozen=True)
+class Averages:
+    """What horizons of a policy gave: objectives (trials,) and residuals (trials, m), float64.
+
+    Trial k was played over path k mod `paths`; exact expectations are one trial over no path.
+    """
+
+    objective: Tensor
+    residuals: Tensor
+    paths: int
+
+    def by_path(self, values: Tensor) -> Tensor:
+        """The mean of every path's trials: (trials, …) → (paths, …)."""
+        return torch.stack([values[p :: self.paths].mean(0) for p in range(self.paths)])
 
 
 @torch.no_grad()
 def averages(
-    policy: TimeSharingPolicy, problem: Problem, horizon: int = 500, trials: int = 50, seed: int = 0
-) -> tuple[float, Tensor]:
-    """The average objective and the average residuals (trials, m); one trial where they are exact."""
-    check_int("horizon", horizon, 1), check_int("trials", trials, 1)
+    policy: TimeSharingPolicy,
+    problem: Problem,
+    horizon: int = 500,
+    trials: int = 50,
+    paths: int = 10,
+    seed: int = 0,
+) -> Averages:
+    """The averages of every trial; of one, exact, where the problem's expectations are."""
+    for name, value in (("horizon", horizon), ("trials", trials), ("paths", paths)):
+        check_int(name, value, 1)
     if policy.actions.shape[1] != problem.latent_dim:
         raise ValueError(
             f"policy.actions must have {problem.latent_dim} columns, got {policy.actions.shape[1]}"
         )
     if not problem.exact:
-        return _play(policy, problem, horizon, trials, seed)
+        return _play(policy, problem, horizon, trials, min(paths, trials), seed)
     x = torch.as_tensor(policy.actions, dtype=torch.float32)
     weights = torch.as_tensor(policy.weights, dtype=torch.float64)
     residuals = weights @ problem.constraints(x).double()
-    return float(weights @ problem.objective(x).double()), residuals.unsqueeze(0)
+    objective = weights @ problem.objective(x).double()
+    return Averages(objective.unsqueeze(0), residuals.unsqueeze(0), 0)
 
 
-def summarise(
-    policy: TimeSharingPolicy, problem: Problem, objective: float, residuals: Tensor
-) -> dict[str, float]:
+def summarise(policy: TimeSharingPolicy, problem: Problem, played: Averages) -> dict[str, float]:
     """The metrics of `evaluate` from the averages of a policy."""
-    average = residuals.mean(0)
+    average = played.by_path(played.residuals).mean(0) if played.paths else played.residuals[0]
+    worst = int(average.argmax())
     metrics = {
-        "objective": objective,
+        "objective": float(played.objective.mean()),
         "mean_violation": float(average.clamp(min=0).mean()),
         "feasible": float((average <= problem.tolerance).double().mean()),
+        "worst_residual": float(average[worst]),
     }
-    if not problem.exact:
-        metrics["feasible_single"] = float((residuals <= problem.tolerance).double().mean())
+    if played.paths:
+        metrics["feasible_single"] = float((played.residuals <= problem.tolerance).double().mean())
+    if played.paths > 1:
+        metrics["objective_se"] = _standard_error(played.by_path(played.objective))
+        metrics["worst_residual_se"] = _standard_error(played.by_path(played.residuals[:, worst]))
     return metrics | problem.metrics(
-        torch.as_tensor(policy.actions, dtype=torch.float32), torch.as_tensor(policy.weights), residuals
+        torch.as_tensor(policy.actions, dtype=torch.float32),
+        torch.as_tensor(policy.weights),
+        played.residuals,
     )
 
 
+def _standard_error(values: Tensor) -> float:
+    return float(values.std() / len(values) ** 0.5)
+
+
 def _play(
-    policy: TimeSharingPolicy, problem: Problem, horizon: int, trials: int, seed: int
-) -> tuple[float, Tensor]:
-    """`trials` horizons over one path of slots, which environments seeded alike go through too."""
+    policy: TimeSharingPolicy, problem: Problem, horizon: int, trials: int, paths: int, seed: int
+) -> Averages:
+    """`trials` horizons over paths of slots that environments seeded by `path_seed` go through too."""
     atoms = np.stack([policy.schedule(horizon, seeding.rng(seed, seeding.TRIALS, k)) for k in range(trials)])
     actions = torch.as_tensor(policy.actions, dtype=torch.float32)
-    objective = torch.zeros((), dtype=torch.float64)
+    objective = torch.zeros(trials, dtype=torch.float64)
     residuals = torch.zeros(trials, problem.n_constraints, dtype=torch.float64)
-    slot = 0
+    for p in range(paths):
+        for slot, xi in enumerate(slots(problem, horizon, seeding.path_seed(seed, p))):
+            value, residual = problem.values(actions[atoms[p::paths, slot]], xi)
+            objective[p::paths] += value.double()
+            residuals[p::paths] += residual.double()
+    return Averages(objective / horizon, residuals / horizon, paths)
+
+
+def slots(problem: Problem, horizon: int, seed: int) -> Iterator[Tensor]:
+    """The realisation (1, …) of every slot of an environment's horizon with that seed."""
     for chunk in problem.path(horizon, seeding.generator(seed, seeding.SLOTS)):
         if chunk is None:
             raise ValueError(
                 f"{type(problem).__name__}.exact is False but it draws nothing: set exact = True"
             )
-        for xi in torch.split(chunk, 1):
-            x = actions[atoms[:, slot]]
-            value, residual = problem.values(x, xi)
-            objective += value.double().mean()
-            residuals += residual.double()
-            slot += 1
-    return float(objective / horizon), residuals / horizon
+        yield from torch.split(chunk, 1)
 
 
 @dataclass(frozen=True)
 class Task:
-    """One agent on one instance."""
+    """One agent on one instance; computing it is pure, so any process can."""
 
     label: str
     agent: Agent
     instance: int
-    env_id: str
-    env_kwargs: dict[str, Any]
+    problem: Problem
+    target: str
+    """The environment's id or the problem's class, for messages."""
     n: int | None
     horizon: int
     trials: int
+    paths: int
     seed: int
 
-    def settings(self, problem: Problem) -> dict[str, Any]:
-        """All that decides the result: a stored row is reused only under equal settings."""
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("label", "agent")}
-        return {"version": __version__, **values, **self.agent.config(problem)}
+    def settings(self) -> dict[str, Any]:
+        """All that decides the result but the content of the problem, ready for JSON."""
+        evaluation = {name: getattr(self, name) for name in ("n", "horizon", "trials", "paths", "seed")}
+        return {"version": __version__, **evaluation, **self.agent.config(self.problem)}
+
+    def key(self) -> str:
+        """The digest of the settings, the problem's content and, for a user's own agent, the agent's."""
+        agent: Any = type(self.agent)
+        if not agent.__module__.startswith("pdi_gym."):  # whose settings tell all, weights included
+            agent = (agent, {k: v for k, v in vars(self.agent).items() if not k.startswith("_")})
+        return content_digest(self.settings(), self.problem, agent)
 
 
 def compare(
     agents: Sequence[str | Agent] | Mapping[str, str | Agent],
-    env_id: str,
+    env_id: str | Problem | Sequence[Problem],
     instances: int | None = None,
     horizon: int = 500,
     trials: int = 50,
@@ -133,68 +185,120 @@ def compare(
     workers: int = 1,
     out: str | Path | None = None,
     *,
+    paths: int = 10,
     n: int | None = None,
     env_kwargs: dict[str, Any] | None = None,
     on_row: Callable[[Row], None] | None = None,
 ) -> list[Row]:
-    """Every agent on the first `instances` instances of an environment's split (4, or all if fewer).
+    """Every agent on a problem, on several, or on the first instances of an environment's split.
 
-    Agents are names, agents, or a mapping from the table's labels to either. Rows are the same for
-    any number of workers, each a process with one thread. With `out`, every finished row and its
-    policy are kept there as JSON and npz, and a repeated call with equal settings goes on where
-    the last one stopped. `on_row` sees each row as it comes.
+    `env_id` is an environment id (`instances` of its split: 4 when left out, or all if fewer), a problem or
+    a sequence of problems. Agents are names, agents, or a mapping from the table's labels to either.
+    Rows are the same for any number of workers, each a process with one thread. With `out`, every
+    finished row and its policy are kept there as JSON and npz, and a repeated call reuses those whose
+    version, options, weights, evaluation and problem, to the last bit, are the same. `on_row` sees each
+    row as it comes.
     """
-    check_int("horizon", horizon, 1), check_int("trials", trials, 1), check_int("workers", workers, 1)
+    for name, value in (("horizon", horizon), ("trials", trials), ("workers", workers), ("paths", paths)):
+        check_int(name, value, 1)
     seeding.rng(seed, seeding.POLICY)
     if n is not None:
         check_int("n", n, 1)
     labelled = _labelled(agents)
-    kwargs = dict(env_kwargs or {})
-    env: Any = make_env(env_id, kwargs)
-    instances = min(4, env.n_instances) if instances is None else check_int("instances", instances, 1)
-    if instances > env.n_instances:
-        raise ValueError(f"instances must be ≤ {env.n_instances} for {env_id}, got {instances}")
-    for label, agent in labelled.items():
-        if not type(agent).applies(env.problem):
-            raise ValueError(f"{label} does not apply to {env_id}: see list_agents(problem)")
-        if command := type(agent).missing():
-            raise ValueError(f"{label} needs a package that is not installed: {command}")
-    folder = None if out is None else writable_folder("out", Path(out))
-    if folder is not None:
-        remove_leftovers(folder)
+    problems = _problems(env_id, instances, env_kwargs)
+    _check_applicable(labelled, problems, _name(env_id, problems[0]))
+    store = None
+    if out is not None:
+        store = Store(writable_folder("out", out))
+        remove_leftovers(store.folder)
     tasks = [
-        Task(label, agent, i, env_id, kwargs, n, horizon, trials, seed)
-        for i in range(instances)
+        Task(label, agent, i, problem, _name(env_id, problem), n, horizon, trials, paths, seed)
+        for i, problem in enumerate(problems)
         for label, agent in labelled.items()
     ]
     rows: dict[tuple[str, int], Row] = {}
-    for row in in_processes(workers, [(run, (task, folder)) for task in tasks]):
+    for row in _rows(tasks, store, workers):
         rows[row["agent"], row["instance"]] = row
         if on_row is not None:
             on_row(row)
-    return [rows[label, i] for label in labelled for i in range(instances)]
+    return [rows[label, i] for label in labelled for i in range(len(problems))]
 
 
-def run(task: Task, folder: Path | None = None) -> Row:
-    """Sample and evaluate one agent on one instance, on one thread; reuse a stored equal row."""
-    env: Any = make_env(task.env_id, task.env_kwargs)
-    problem: Problem = env.make_problem(task.instance)
-    settings = json.loads(json.dumps(task.settings(problem), default=str))
-    path = None if folder is None else folder / "rows" / f"{slug(task.label)}-{task.instance}.json"
-    if path is not None and (stored := _stored_row(path, settings)) is not None:
-        return stored
+def _problems(
+    on: str | Problem | Sequence[Problem], instances: int | None, env_kwargs: dict[str, Any] | None
+) -> list[Problem]:
+    """The problems to compare on, checked."""
+    if isinstance(on, str):
+        env: Any = make_env(on, dict(env_kwargs or {}))
+        count = min(4, env.n_instances) if instances is None else check_int("instances", instances, 1)
+        if count > env.n_instances:
+            raise ValueError(f"instances must be ≤ {env.n_instances} for {on}, got {count}")
+        return [env.make_problem(i) for i in range(count)]
+    if env_kwargs:
+        raise ValueError("env_kwargs must be left out with problems: they are an environment's")
+    problems: list[Problem] = [*on] if isinstance(on, list | tuple) else [cast(Problem, on)]
+    if not problems:
+        raise ValueError("the problems to compare on must be at least one, got none")
+    if instances is not None and check_int("instances", instances, 1) > len(problems):
+        raise ValueError(f"instances must be ≤ {len(problems)}, the number of problems, got {instances}")
+    for problem in problems:
+        check_problem(problem)
+    return problems[:instances]
+
+
+def _name(env_id: str | Problem | Sequence[Problem], problem: Problem) -> str:
+    return env_id if isinstance(env_id, str) else type(problem).__name__
+
+
+def _check_applicable(agents: Mapping[str, Agent], problems: Sequence[Problem], target: str) -> None:
+    for label, agent in agents.items():
+        if not all(type(agent).applies(problem) for problem in problems):
+            raise ValueError(f"{label} does not apply to {target}: see list_agents(problem)")
+        if command := type(agent).missing():
+            raise ValueError(f"{label} needs a package that is not installed: {command}")
+
+
+def _rows(tasks: list[Task], store: Store | None, workers: int) -> Iterator[Row]:
+    """Stored rows first, then the others as they are computed and stored."""
+    missing: list[tuple[Task, str | None]] = []
+    for task in tasks:
+        key = None if store is None else _key_or_warning(task)
+        found = None if store is None else store.load(task.label, task.instance, key)
+        if found is None:
+            missing.append((task, key))
+        else:
+            yield found
+    for row, policy, residuals in in_processes(workers, [(solve, pair) for pair in missing]):
+        if store is not None:
+            task = next(t for t, _ in missing if (t.label, t.instance) == (row["agent"], row["instance"]))
+            store.save(row, task.settings(), policy, residuals)
+        yield row
+
+
+def _key_or_warning(task: Task) -> str | None:
+    try:
+        return task.key()
+    except UndigestibleError as error:
+        warnings.warn(f"rows of {task.label} on {task.target} cannot be reused: {error}", stacklevel=4)
+        return None
+
+
+def solve(task: Task, key: str | None = None) -> tuple[Row, TimeSharingPolicy, np.ndarray]:
+    """Sample and evaluate one agent on one instance, on one thread: row, policy, residuals (m,)."""
     with one_thread(), _named_failure(task):
         start = time.process_time()  # one thread: what a quiet machine's clock would show
-        policy = task.agent.sample(problem, task.n, task.seed)
+        policy = task.agent.sample(task.problem, task.n, task.seed)
         seconds = time.process_time() - start
-        objective, residuals = averages(policy, problem, task.horizon, task.trials, task.seed)
-        metrics = summarise(policy, problem, objective, residuals)
-    row = {"agent": task.label, "instance": task.instance, "metrics": metrics, "seconds": seconds}
-    if path is not None:
-        path.unlink(missing_ok=True)  # of other settings: it must not outlive its policy
-        _store_policy(_policy_of(path), policy, residuals)
-        write_text(path, json.dumps({"row": row, "settings": settings}, indent=1))
-    return row
+        played = averages(policy, task.problem, task.horizon, task.trials, task.paths, task.seed)
+        metrics = summarise(policy, task.problem, played)
+    row = {
+        "agent": task.label,
+        "instance": task.instance,
+        "metrics": metrics,
+        "seconds": seconds,
+        "key": key,
+    }
+    return row, policy, played.residuals.mean(0).numpy()
 
 
 @contextmanager
@@ -203,25 +307,8 @@ def _named_failure(task: Task) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        where = f"{task.label} on instance {task.instance} of {task.env_id}"
+        where = f"{task.label} on instance {task.instance} of {task.target}"
         raise RuntimeError(f"{where}: {type(error).__name__}: {error}") from error
-
-
-def _stored_row(path: Path, settings: dict[str, Any]) -> Row | None:
-    """The row kept there if its settings are these, it is readable and so is its policy."""
-    try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        if stored["settings"] != settings:
-            return None
-        load_policy(_policy_of(path))
-        row: Row = stored["row"]
-    except (FileNotFoundError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        return None
-    return row
-
-
-def _policy_of(path: Path) -> Path:
-    return path.parents[1] / "policies" / f"{path.stem}.npz"
 
 
 def make_env(env_id: str, kwargs: dict[str, Any]) -> Any:
@@ -245,43 +332,16 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def load_policy(path: str | Path) -> tuple[TimeSharingPolicy, np.ndarray]:
-    """A policy stored by `compare` and its average residuals (m,)."""
-    with np.load(path, allow_pickle=False) as data:
-        stored = dict(data)
-    trace = {k.removeprefix("trace."): v for k, v in stored.items() if k.startswith("trace.")}
-    info = {"trace": trace} if trace else {}
-    policy = TimeSharingPolicy(
-        stored["actions"], stored["weights"], stored.get("duals"), stored.get("mean_duals"), info
-    )
-    return policy, stored["residuals"]
-
-
-def stored_settings(folder: Path, row: Row) -> dict[str, Any]:
-    """All that decided a row stored by `compare`: version, instance, agent, preset, options, …"""
-    path = folder / "rows" / f"{slug(row['agent'])}-{row['instance']}.json"
-    settings: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["settings"]
-    return settings
-
-
-def _store_policy(path: Path, policy: TimeSharingPolicy, residuals: Tensor) -> None:
-    arrays = {"actions": policy.actions, "weights": policy.weights, "residuals": residuals.mean(0).numpy()}
-    for name in ("duals", "mean_duals"):
-        if getattr(policy, name) is not None:
-            arrays[name] = getattr(policy, name)
-    arrays |= {f"trace.{k}": v for k, v in policy.info.get("trace", {}).items()}
-    with whole_file(path) as temporary, temporary.open("wb") as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]
-
-
 def _labelled(agents: Sequence[str | Agent] | Mapping[str, str | Agent]) -> dict[str, Agent]:
     if isinstance(agents, str):
         raise ValueError(f"agents must be a list of names, got the string {agents!r}")
     named = agents.items() if isinstance(agents, Mapping) else [_label(a) for a in agents]
     if not named:
         raise ValueError("agents must name at least one agent")
-    if len({slug(label) for label, _ in named}) < len(named):
+    if len({label for label, _ in named}) < len(named):
         raise ValueError("agents must differ by name: give a mapping from labels of your own")
+    if any(not isinstance(label, str) or not label for label, _ in named):
+        raise ValueError("the labels of agents must be words, not empty")
     return {label: named_agent(a) if isinstance(a, str) else a for label, a in named}
 
 
@@ -293,8 +353,3 @@ def named_agent(name: str) -> Agent:
     """`pdi-mc`, or `pdi-mc@paper` for another preset."""
     agent, _, preset = name.partition("@")
     return make_agent(agent, preset or "fast")
-
-
-def slug(label: str) -> str:
-    """The label as a file name."""
-    return "".join(c if c.isalnum() or c in "-_.@" else "_" for c in label)

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from pdi_gym import plots
-from pdi_gym.evaluation import Row, load_policy, stored_settings
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
 from pdi_gym.problems.mixture import MixtureOfGaussians
 from pdi_gym.problems.wireless import WirelessPower
 from pdi_gym.statistics import DIRECTIONS
-from pdi_gym.tracking import Running, columns, command, markdown_table, mean_std, policy_path
+from pdi_gym.store import Row, Store
+from pdi_gym.tracking import Running, columns, command, markdown_table, mean_std
 
 MOST_SLOTS = 250
 """Points of a curve over slots: a longer horizon is thinned evenly."""
@@ -35,16 +35,16 @@ _SAMPLER = {
 
 
 def write_run(
-    path: Path, folder: Path, own: list[Row], running: Running, problem: Problem, hparams: Mapping[str, Any]
+    path: Path, store: Store, own: list[Row], running: Running, problem: Problem, hparams: Mapping[str, Any]
 ) -> None:
     """One agent's run: metrics over instances and, on the first, what happens inside.
 
-    own are its rows in the comparison's folder, running its averages over the slots of one horizon
+    own are its rows in the store, running its averages over the slots of one horizon
     and problem the first instance.
     """
-    policy, residuals = load_policy(policy_path(folder, own[0]))
+    policy, residuals = store.policy(own[0])
     with _writer(path) as writer:
-        _write_metrics(writer, folder, own, hparams)
+        _write_metrics(writer, store, own, hparams)
         _write_slots(writer, running)
         _write_sampler(writer, policy)
         title = f"{own[0]['agent']}, instance {own[0]['instance']}"
@@ -127,12 +127,12 @@ def _layout_summary(names: list[str]) -> Any:
     return Summary(value=[value])
 
 
-def run_hparams(folder: Path, own: list[Row]) -> dict[str, Any]:
+def run_hparams(store: Store, own: list[Row]) -> dict[str, Any]:
     """Agent, preset, instances, seed and options as the plain values that HPARAMS can show.
 
     It lists them by name and shows the first few: the prefix keeps what tells runs apart in front.
     """
-    settings = stored_settings(folder, own[0])
+    settings = store.settings(own[0])
     values = {
         "agent": own[0]["agent"],
         "preset": settings["preset"],
@@ -143,7 +143,7 @@ def run_hparams(folder: Path, own: list[Row]) -> dict[str, Any]:
     return {k: v if isinstance(v, bool | int | float) else str(v) for k, v in values.items() if v is not None}
 
 
-def _write_metrics(writer: Any, folder: Path, own: list[Row], hparams: Mapping[str, Any]) -> None:
+def _write_metrics(writer: Any, store: Store, own: list[Row], hparams: Mapping[str, Any]) -> None:
     from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 
     writer.file_writer.add_summary(hparams_pb(hparams, trial_id=own[0]["agent"]))
@@ -152,7 +152,7 @@ def _write_metrics(writer: Any, folder: Path, own: list[Row], hparams: Mapping[s
     for row in own:
         for name, value in (row["metrics"] | {"seconds": row["seconds"]}).items():
             writer.add_scalar(f"metrics/{name}", value, row["instance"])
-        _, residuals = load_policy(policy_path(folder, row))
+        _, residuals = store.policy(row)
         writer.add_histogram("residuals", residuals, row["instance"])
 
 

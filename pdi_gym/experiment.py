@@ -16,11 +16,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from pdi_gym import plots, tracking
 from pdi_gym.agents import AGENTS, Agent
 from pdi_gym.claims import Claim, by_instance
-from pdi_gym.evaluation import Row, compare, load_policy, make_env, named_agent
+from pdi_gym.evaluation import compare, make_env, named_agent
 from pdi_gym.files import whole_file, write_text
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
 from pdi_gym.statistics import bootstrap
+from pdi_gym.store import Row, Store
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -140,7 +141,7 @@ class Run:
 
     def policy(self, row: Row, folder: str = "") -> tuple[TimeSharingPolicy, np.ndarray]:
         """The policy behind a row of `compare` and its average residuals (m,)."""
-        return load_policy(tracking.policy_path(self.logs / folder, row))
+        return Store(self.logs / folder).policy(row)
 
     def figure(self, stem: str, fig: Figure, caption: str) -> None:
         """Keep a figure as `stem`.png under its caption."""

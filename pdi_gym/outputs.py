@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from pathlib import Path
 from typing import Any
 
 from pdi_gym import events, report, tracking
-from pdi_gym.evaluation import Row, load_policy, slug
-from pdi_gym.files import whole_folder
+from pdi_gym.files import check_own_folder, read_object, whole_folder
 from pdi_gym.problem import Problem
 from pdi_gym.processes import in_processes
+from pdi_gym.store import Row, Store, slug
 
 
 def write_outputs(
@@ -19,25 +21,27 @@ def write_outputs(
     problem: Problem,
     baseline: str | None = None,
     workers: int = 1,
+    store: Store | None = None,
 ) -> Path:
     """Tables, report page, figures and TensorBoard events; returns the page's path.
 
-    rows and folder are `compare`'s, settings its own (`env`, `horizon`, `trials`, `seed`, …), problem
-    its first instance, baseline the agent that the page compares the others with. Drawing takes
-    seconds, so the workers share it.
+    rows are `compare`'s and settings its own (`env`, `horizon`, `trials`, `seed`, …); the rows' policies
+    are in `store`, this folder when left out. problem is the first instance, baseline the agent that the
+    page compares the others with. Drawing takes seconds, so the workers share it.
     """
+    store = store or Store(folder)
     tracking.write_results(folder, rows, settings)
     groups = tracking.by_agent(rows)
-    hparams = {agent: events.run_hparams(folder, own) for agent, own in groups.items()}
-    policies = {a: load_policy(tracking.policy_path(folder, own[0]))[0] for a, own in groups.items()}
+    hparams = {agent: events.run_hparams(store, own) for agent, own in groups.items()}
+    policies = {a: store.policy(own[0])[0] for a, own in groups.items()}
     running = tracking.running_averages(policies, problem, settings["horizon"], settings["seed"])
     with whole_folder(folder / "tensorboard") as runs:
         calls: list[Any] = [
-            (report.write_report, (folder, rows, settings, problem, baseline)),
-            (_write_pictures, (runs / "comparison", folder, rows, hparams)),
+            (report.write_report, (folder, rows, settings, problem, baseline, store)),
+            (_write_pictures, (runs / "comparison", folder, rows, hparams, store)),
         ]
         calls += [
-            (events.write_run, (runs / slug(agent), folder, own, running[agent], problem, hparams[agent]))
+            (events.write_run, (runs / slug(agent), store, own, running[agent], problem, hparams[agent]))
             for agent, own in groups.items()
         ]
         for _ in in_processes(workers, calls):
@@ -45,5 +49,32 @@ def write_outputs(
     return folder / report.PAGE
 
 
-def _write_pictures(run: Path, folder: Path, rows: list[Row], hparams: dict[str, dict[str, Any]]) -> None:
-    events.write_comparison(run, rows, hparams, tracking.write_figures(folder, rows))
+def report_folder(store: Path, settings: dict[str, Any], agents: tuple[str, ...]) -> Path:
+    """Where the report of a comparison goes: the store's folder, or one below it if that has another's.
+
+    A report is replaced only by one of the same agents and settings, so that no comparison loses its own.
+    """
+    asked = json.loads(json.dumps({"agents": list(agents), **settings}))
+    candidates = (store if k == 1 else store / f"comparison-{k}" for k in itertools.count(1))
+    folder = next(f for f in candidates if _asked(f) in (None, asked))
+    check_own_folder(folder / "tensorboard")
+    return folder
+
+
+def _asked(folder: Path) -> dict[str, Any] | None:
+    """The agents and settings of the report in a folder, None if it has none, {} if it is not ours."""
+    path = folder / "results.json"
+    if not path.exists():
+        return None
+    try:
+        content = read_object(path)
+        agents = list(dict.fromkeys(row["agent"] for row in content["rows"]))
+        return {"agents": agents, **content["settings"]}
+    except (ValueError, KeyError, TypeError):
+        return {}
+
+
+def _write_pictures(
+    run: Path, folder: Path, rows: list[Row], hparams: dict[str, dict[str, Any]], store: Store
+) -> None:
+    events.write_comparison(run, rows, hparams, tracking.write_figures(folder, rows, store))

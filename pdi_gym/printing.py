@@ -10,7 +10,8 @@ from rich.table import Table
 from pdi_gym import tracking
 from pdi_gym.agents import AGENTS
 from pdi_gym.envs import ENV_IDS
-from pdi_gym.evaluation import Row, make_env
+from pdi_gym.evaluation import make_env
+from pdi_gym.store import Row
 
 
 def catalogue() -> dict[str, list[dict[str, Any]]]:

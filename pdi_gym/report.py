@@ -12,19 +12,18 @@ from typing import Any
 import numpy as np
 
 from pdi_gym import report_figures as figures
-from pdi_gym.evaluation import Row, load_policy, stored_settings
 from pdi_gym.files import write_text
 from pdi_gym.problem import Problem
 from pdi_gym.problems.wireless import WirelessPower
 from pdi_gym.report_style import MEANINGS, STYLE
 from pdi_gym.statistics import DIRECTIONS, best, bootstrap, paired, pareto
+from pdi_gym.store import Row, Store
 from pdi_gym.tracking import (
     by_agent,
     cell,
     columns,
     command,
     mean_std,
-    policy_path,
     running_averages,
     versions,
 )
@@ -43,8 +42,11 @@ def write_report(
     settings: dict[str, Any],
     problem: Problem,
     baseline: str | None = None,
+    store: Store | None = None,
 ) -> Path:
-    """Write report.html and results.csv into a folder filled by `compare`, and return the page's path.
+    """Write report.html and results.csv into a folder, and return the page's path.
+
+    The rows' policies are in `store`: `compare`'s folder, which is this one when left out.
 
     settings are the comparison's own (`env`, `horizon`, `trials`, `seed`, …), problem its first
     instance, baseline the agent that the others are compared with (the first when left out).
@@ -53,7 +55,7 @@ def write_report(
     baseline = check_choice("baseline", baseline or next(iter(groups)), groups)
     write_text(folder / "results.csv", csv_text(rows))
     path = folder / PAGE
-    write_text(path, page(folder, groups, settings, problem, baseline))
+    write_text(path, page(store or Store(folder), groups, settings, problem, baseline))
     return path
 
 
@@ -69,16 +71,16 @@ def csv_text(rows: list[Row]) -> str:
     return buffer.getvalue()
 
 
-def page(folder: Path, groups: Groups, settings: dict[str, Any], problem: Problem, baseline: str) -> str:
+def page(store: Store, groups: Groups, settings: dict[str, Any], problem: Problem, baseline: str) -> str:
     """The whole page."""
     instances = len(next(iter(groups.values())))
     title = f"{settings['env']}: {len(groups)} agents on {instances} instance{'s' * (instances > 1)}"
     sections = [
         ("results", "Results", _results(groups)),
-        ("figures", "Figures", _figures(folder, groups, settings, problem)),
+        ("figures", "Figures", _figures(store, groups, settings, problem)),
         ("intervals", "Confidence intervals", _intervals(groups)),
         ("differences", f"Differences to {baseline}", _differences(groups, baseline)),
-        ("run", "What was run", _run(folder, groups, settings)),
+        ("run", "What was run", _run(store, groups, settings)),
     ]
     links = "".join(f'<li><a href="#{key}">{escape(name)}</a></li>' for key, name, _ in sections)
     body = "".join(
@@ -223,14 +225,9 @@ def _difference(own: dict[int, float], other: dict[int, float], direction: int) 
     return f"<td>{d.mean:+.3g}{word}{ends}{counts}</td>"
 
 
-def _figures(folder: Path, groups: Groups, settings: dict[str, Any], problem: Problem) -> str:
+def _figures(store: Store, groups: Groups, settings: dict[str, Any], problem: Problem) -> str:
     first = min(row["instance"] for own in groups.values() for row in own)
-    stored = {
-        a: load_policy(policy_path(folder, r))
-        for a, own in groups.items()
-        for r in own
-        if r["instance"] == first
-    }
+    stored = {a: store.policy(r) for a, own in groups.items() for r in own if r["instance"] == first}
     residuals = {a: r for a, (_, r) in stored.items()}
     policies = {a: p for a, (p, _) in stored.items()}
     traces = {a: p.info["trace"] for a, p in policies.items() if "trace" in p.info}
@@ -265,7 +262,7 @@ def _figure(picture: figures.Picture) -> str:
     return f"<figure>{picture.svg}<figcaption>{escape(picture.caption)}</figcaption></figure>"
 
 
-def _run(folder: Path, groups: Groups, settings: dict[str, Any]) -> str:
+def _run(store: Store, groups: Groups, settings: dict[str, Any]) -> str:
     seconds = sum(row["seconds"] for own in groups.values() for row in own)
     facts = {
         "settings": ", ".join(f"{k} {v}" for k, v in settings.items() if v is not None),
@@ -274,7 +271,7 @@ def _run(folder: Path, groups: Groups, settings: dict[str, Any]) -> str:
         "written": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
     }
     items = "".join(f"<dt>{k}</dt><dd>{escape(v)}</dd>" for k, v in facts.items())
-    body = [[escape(a), f"<td>{escape(_options(folder, own[0]))}</td>"] for a, own in groups.items()]
+    body = [[escape(a), f"<td>{escape(_options(store, own[0]))}</td>"] for a, own in groups.items()]
     return (
         f'<pre tabindex="0" aria-label="Command"><code>{escape(command())}</code></pre><dl>{items}</dl>'
         '<p>The same numbers are in <a href="results.csv">results.csv</a> (per agent and instance), '
@@ -285,6 +282,6 @@ def _run(folder: Path, groups: Groups, settings: dict[str, Any]) -> str:
     )
 
 
-def _options(folder: Path, row: Row) -> str:
-    options = stored_settings(folder, row)["options"]
+def _options(store: Store, row: Row) -> str:
+    options = store.settings(row)["options"]
     return ", ".join(f"{k}={v}" for k, v in options.items()) or "none"

@@ -18,10 +18,10 @@ import numpy as np
 import torch
 
 from pdi_gym import plots, seeding
-from pdi_gym.evaluation import Row, load_policy, slug
 from pdi_gym.files import whole_file, write_text
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
+from pdi_gym.store import Row, Store
 
 _PACKAGES = ("pdi-gym", "torch", "gymnasium", "numpy", "scipy")
 
@@ -56,8 +56,12 @@ def by_agent(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 def columns(rows: list[Row]) -> list[str]:
-    """Metric names in the order of their first appearance, then the seconds."""
-    return [*dict.fromkeys(name for row in rows for name in row["metrics"]), "seconds"]
+    """Metric names in the order of their first appearance, then the seconds.
+
+    The largest residual and the standard errors over paths are in the rows and not in tables.
+    """
+    names = dict.fromkeys(name for row in rows for name in row["metrics"])
+    return [*(n for n in names if n != "worst_residual" and not n.endswith("_se")), "seconds"]
 
 
 def mean_std(rows: list[Row], column: str) -> tuple[float, float]:
@@ -88,10 +92,10 @@ def write_results(folder: Path, rows: list[Row], settings: dict[str, Any]) -> No
     write_text(folder / "results.md", head + markdown_table(rows))
 
 
-def write_figures(folder: Path, rows: list[Row]) -> dict[str, Path]:
+def write_figures(folder: Path, rows: list[Row], store: Store) -> dict[str, Path]:
     """PNG figures of a comparison by name: the trade-off, who is served, and the multipliers' paths."""
     first = min(row["instance"] for row in rows)
-    stored = {row["agent"]: load_policy(policy_path(folder, row)) for row in rows if row["instance"] == first}
+    stored = {row["agent"]: store.policy(row) for row in rows if row["instance"] == first}
     traces = {agent: p.info["trace"] for agent, (p, _) in stored.items() if "trace" in p.info}
     points = {
         agent: (mean_std(own, "mean_violation")[0], mean_std(own, "objective")[0])
@@ -147,7 +151,3 @@ def running_averages(
         if slot == horizon:
             break
     return {agent: Running(*curves[:, i]) for i, agent in enumerate(policies)}
-
-
-def policy_path(folder: Path, row: Row) -> Path:
-    return folder / "policies" / f"{slug(row['agent'])}-{row['instance']}.npz"

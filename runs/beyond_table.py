@@ -26,8 +26,9 @@ from beyond_report import paired_table, pareto, table, write
 
 from pdi_gym import tracking
 from pdi_gym.agents import Agent, make_agent
-from pdi_gym.evaluation import Row, compare, load_policy, make_env, slug
+from pdi_gym.evaluation import compare, make_env
 from pdi_gym.processes import in_processes
+from pdi_gym.store import Row, Store, slug
 
 WIRELESS = ("mean_rate", "p5_rate", "p1_rate", "mean_violation", "feasible", "support")
 PORTFOLIO = ("mean_return", "mean_violation", "feasible", "n_eff", "top1_count", "support")
@@ -120,23 +121,26 @@ def run_agents(args: Args, study: Study, n: int | None) -> list[Row]:
     for label in study.shared:
         rows += shared_rows(study, label)
     for row in rows:
-        policy, _ = load_policy(policy_path(args, study, row["agent"], row["instance"]))
+        policy, _ = store_of(args, study, row).policy(row)
         row["metrics"]["support"] = float((policy.weights > 0).sum())
     return [row | {"case": study.case} for row in rows]
 
 
 def shared_rows(study: Study, label: str) -> list[Row]:
     """The other table's rows of that label, as far as it has them."""
-    paths = [study.shared_logs / "rows" / f"{slug(label)}-{i}.json" for i in range(study.instances)]
-    rows = [json.loads(path.read_text())["row"] for path in paths if path.exists()]
+    paths = sorted(
+        (study.shared_logs / "rows").glob(f"{slug(label)}-*.json"), key=lambda p: p.stat().st_mtime
+    )
+    newest = {row["instance"]: row for row in (json.loads(p.read_text())["row"] for p in paths)}
+    rows = [newest[i] for i in range(study.instances) if i in newest and newest[i]["agent"] == label]
     if not rows:
-        raise SystemExit(f"{paths[0]} does not exist: run the paper's table of {study.env_id} first")
+        where = study.shared_logs / "rows"
+        raise SystemExit(f"{where} has no row of {label}: run the paper's table of {study.env_id} first")
     return rows
 
 
-def policy_path(args: Args, study: Study, agent: str, instance: int) -> Path:
-    folder = study.shared_logs if agent in study.shared else folder_of(args, study)
-    return folder / "policies" / f"{slug(agent)}-{instance}.npz"
+def store_of(args: Args, study: Study, row: Row) -> Store:
+    return Store(study.shared_logs if row["agent"] in study.shared else folder_of(args, study))
 
 
 def folder_of(args: Args, study: Study) -> Path:
@@ -160,7 +164,7 @@ def run_derived(args: Args, study: Study, rows: list[Row]) -> list[Row]:
 
 def derive(args: Args, study: Study, instance: int, rows: list[Row], reference: bool) -> list[Row]:
     problem = make_env(study.env_id, study.kwargs).make_problem(instance)
-    policies = {r["agent"]: load_policy(policy_path(args, study, r["agent"], instance))[0] for r in rows}
+    policies = {r["agent"]: store_of(args, study, r).policy(r)[0] for r in rows}
     how = Derivation(study.margin, args.seed, args.effort, folder_of(args, study), args.logs / "reference")
     found = reweighted_rows(how, problem, policies, [r for r in rows if r["agent"] != "pdi-cg"])
     if reference:

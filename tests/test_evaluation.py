@@ -10,8 +10,9 @@ import torch
 from pdi_gym import TimeSharingPolicy, evaluation, seeding
 from pdi_gym.agents import make_agent
 from pdi_gym.envs import ErgodicEnv
-from pdi_gym.evaluation import compare, evaluate, load_policy
+from pdi_gym.evaluation import compare, evaluate
 from pdi_gym.problems import MixtureOfGaussians
+from pdi_gym.store import Store
 from tests.cases import Sensors
 
 
@@ -29,27 +30,53 @@ def test_exact_metrics_by_hand() -> None:
 def test_slots_equal_stepping_the_environment() -> None:
     problem, horizon = Sensors(), 40
     policy = make_agent("random").sample(problem, n=5, seed=2)
-    metrics = evaluate(policy, problem, horizon=horizon, trials=3, seed=9)
+    metrics = evaluate(policy, problem, horizon=horizon, trials=5, paths=2, seed=9)
     env = ErgodicEnv(problem, horizon=horizon)
     objective, residuals = [], []
-    for trial in range(3):
-        env.reset(seed=9)
+    for trial in range(5):
+        env.reset(seed=seeding.path_seed(9, trial % 2))
         for atom in policy.schedule(horizon, seeding.rng(9, seeding.TRIALS, trial)):
             _, reward, _, _, info = env.step(env.to_action(policy.actions[atom]))
             objective.append(-reward)
         residuals.append(info["ergodic_residuals"])
     assert metrics["objective"] == pytest.approx(np.mean(objective), rel=1e-5)
-    average = np.mean(residuals, 0)
+    average = np.mean([np.mean(residuals[p::2], 0) for p in range(2)], 0)
     assert metrics["mean_violation"] == pytest.approx(np.maximum(average, 0).mean(), rel=1e-4, abs=1e-6)
     assert metrics["feasible_single"] == pytest.approx(np.mean(np.array(residuals) <= 0))
 
 
 def test_slot_averages_converge_to_the_expectation() -> None:
     policy = TimeSharingPolicy(np.array([[0.5, 0.5, 0.5], [0.1, 0.0, 0.2]]), np.array([0.6, 0.4]))
-    _, residuals = evaluation.averages(policy, Sensors(), horizon=2000, trials=20, seed=1)
+    played = evaluation.averages(policy, Sensors(), horizon=2000, trials=20, paths=4, seed=1)
     expected = 1 - (0.6 * 1.5 + 0.4 * 0.3)
-    spread = np.sqrt((0.6 * 0.75 + 0.4 * 0.05) / 2000)  # of the shared path; trials hardly help
-    assert abs(residuals.mean().item() - expected) < 5 * spread
+    spread = np.sqrt((0.6 * 0.75 + 0.4 * 0.05) / 2000 / 4)  # trials over one path hardly help
+    assert abs(played.residuals.mean().item() - expected) < 5 * spread
+
+
+def test_standard_errors_tell_the_spread_of_independent_paths() -> None:
+    """Var(ξ·x) of one atom is |x|², so a mean over h slots and p paths has error |x|/√(h p)."""
+    policy, horizon, paths = TimeSharingPolicy(np.array([[0.6, 0.0, 0.8]])), 50, 40
+    metrics = evaluate(policy, Sensors(), horizon=horizon, trials=2 * paths, paths=paths, seed=3)
+    exact = 1 / np.sqrt(horizon * paths)
+    # The sample standard deviation of 40 values has a relative error of 1/√78.
+    assert metrics["worst_residual_se"] == pytest.approx(exact, rel=4 / np.sqrt(78))
+    assert abs(metrics["worst_residual"] - (1 - 1.4)) < 5 * exact
+    assert metrics["objective_se"] == pytest.approx(0, abs=1e-6)  # energy does not depend on ξ
+    one = evaluate(policy, Sensors(), horizon=horizon, trials=4, paths=1)
+    assert "worst_residual_se" not in one
+
+
+def test_more_trials_over_more_paths_say_more() -> None:
+    """A hundred trials over one path all see the same noise; over as many paths it averages out."""
+    policy = TimeSharingPolicy(np.array([[0.6, 0.0, 0.8]]))
+    errors = {}
+    for paths in (1, 100):
+        found = [
+            evaluate(policy, Sensors(), horizon=10, trials=100, paths=paths, seed=s)["worst_residual"]
+            for s in range(20)
+        ]
+        errors[paths] = float(np.std(np.array(found) + 0.4))
+    assert errors[1] / errors[100] == pytest.approx(10, rel=0.6)
 
 
 def test_inference_and_evaluation_never_share_randomness() -> None:
@@ -70,7 +97,7 @@ def test_compare_is_the_same_for_any_number_of_workers(tmp_path: Path) -> None:
     assert [(r["agent"], r["instance"], r["metrics"]) for r in tables[0]] == [
         (r["agent"], r["instance"], r["metrics"]) for r in tables[1]
     ]
-    one, two = (load_policy(tmp_path / w / "policies" / "a-0.npz")[0] for w in "12")
+    one, two = (Store(tmp_path / w).policy(t[0])[0] for w, t in zip("12", tables, strict=True))
     assert np.array_equal(one.actions, two.actions)
 
 
@@ -91,8 +118,9 @@ def test_compare_resumes_and_notices_changed_settings(
     assert again == first and calls == ["random"]
     compare(["random"], seed=1, **arguments)  # type: ignore[arg-type]
     assert len(calls) == 2
-    stored = json.loads((tmp_path / "rows" / "random-0.json").read_text())
-    assert stored["settings"]["seed"] == 1 and not list(tmp_path.rglob("*.tmp*"))
+    assert compare(["random"], **arguments) == first and len(calls) == 2  # type: ignore[arg-type]
+    stored = [json.loads(path.read_text()) for path in tmp_path.glob("rows/*")]
+    assert sorted(s["settings"]["seed"] for s in stored) == [0, 1] and not list(tmp_path.rglob(".pdi*"))
 
 
 def test_rows_finished_before_a_failure_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,9 +133,8 @@ def test_rows_finished_before_a_failure_stay(tmp_path: Path, monkeypatch: pytest
         patch.setattr(type(agents["second"]), "_sample", interrupted)
         with pytest.raises(KeyboardInterrupt):
             compare(agents, **arguments)  # type: ignore[arg-type]
-    assert (tmp_path / "rows" / "first-0.json").exists() and not (
-        tmp_path / "rows" / "second-0.json"
-    ).exists()
+    (stored,) = (tmp_path / "rows").iterdir()
+    assert stored.name.startswith("first-0-")
     assert len(compare(agents, **arguments)) == 2  # type: ignore[arg-type]
 
 

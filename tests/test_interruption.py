@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 import torch
 
-from pdi_gym import TimeSharingPolicy, evaluation
+from pdi_gym import TimeSharingPolicy, evaluation, store
 from pdi_gym.agents import Agent, make_agent
-from pdi_gym.evaluation import compare, load_policy
+from pdi_gym.evaluation import compare
+from pdi_gym.store import Store, load_policy
 
 ENV = "MixtureOfGaussians2D-v0"
 AGENTS = ("random", "pdi-mc", "unconstrained", "pdl", "frozen-mean")
@@ -71,43 +72,41 @@ def test_killed_again_and_again(tmp_path: Path, undisturbed: Any) -> None:
     process = start(tmp_path)
     assert process.wait() == 0
     assert table(tmp_path) == undisturbed
-    assert (tmp_path / "report.html").exists() and not list(tmp_path.rglob("*.tmp"))
+    assert (tmp_path / "report.html").exists() and not list(tmp_path.rglob(".pdi*"))
 
 
 def test_leftovers_of_a_killed_run_are_ignored(tmp_path: Path, undisturbed: Any) -> None:
     """Truncated rows and policies, a policy of other settings, temporary files."""
     compare(AGENTS, ENV, 1, 50, out=tmp_path, n=64)
-    row, policy = tmp_path / "rows" / "pdi-mc-0.json", tmp_path / "policies" / "pdl-0.npz"
+    (row,), (policy,) = tmp_path.glob("rows/pdi-mc-0-*"), tmp_path.glob("policies/pdl-0-*")
     row.write_text(row.read_text()[:40])
     policy.write_bytes(policy.read_bytes()[:100])
-    (tmp_path / "policies" / "random-0.npz").unlink()
-    (tmp_path / "rows" / "unconstrained-0.json").write_text("")
-    (tmp_path / "rows" / "pdl-0.json.77.tmp").write_text("{")
-    (tmp_path / "tensorboard.77.tmp").mkdir()
+    next(tmp_path.glob("policies/random-0-*")).unlink()
+    next(tmp_path.glob("rows/unconstrained-0-*")).write_text("")
     rows = compare(AGENTS, ENV, 1, 50, out=tmp_path, n=64)
     assert [(r["agent"], r["instance"], r["metrics"]) for r in rows] == undisturbed
-    assert not list(tmp_path.rglob("*.tmp"))
+    assert not list(tmp_path.rglob(".pdi*"))
     check_whole(tmp_path)
 
 
 def test_other_settings_in_the_same_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row must not outlive its policy, even when the next one dies between the two."""
+    """Rows of several settings lie side by side, and one that dies between policy and row is absent."""
     settings: dict[str, Any] = {"env_id": ENV, "instances": 1, "n": 8, "out": tmp_path}
-    compare(["random"], seed=1, **settings)
+    (first,) = compare(["random"], seed=1, **settings)
 
     def killed(*_: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(evaluation, "write_text", killed)
+        patch.setattr(store, "write_text", killed)
         with pytest.raises(KeyboardInterrupt):
             compare(["random"], seed=2, **settings)
-    rows = compare(["random"], seed=1, **settings)
-    alone = compare(["random"], ENV, 1, n=8, seed=1)
-    assert rows[0]["metrics"] == alone[0]["metrics"]
-    policy, _ = load_policy(tmp_path / "policies" / "random-0.npz")
+    assert compare(["random"], seed=1, **settings) == [first]
+    (second,) = compare(["random"], seed=2, **settings)
     problem = evaluation.make_env(ENV, {}).make_problem(0)
-    assert np.array_equal(policy.actions, make_agent("random").sample(problem, 8, 1).actions)
+    for seed, row in ((1, first), (2, second)):
+        policy, _ = Store(tmp_path).policy(row)
+        assert np.array_equal(policy.actions, make_agent("random").sample(problem, 8, seed).actions)
 
 
 class Threads(Agent):
@@ -123,12 +122,11 @@ class Threads(Agent):
 
 def test_workers_have_one_thread_each(tmp_path: Path) -> None:
     agents = {name: Threads() for name in "abcd"}
-    compare(agents, ENV, 1, 5, 1, workers=2, out=tmp_path)
-    for name in agents:
-        assert (load_policy(tmp_path / "policies" / f"{name}-0.npz")[0].actions == 1).all()
+    for row in compare(agents, ENV, 1, 5, 1, workers=2, out=tmp_path):
+        assert (Store(tmp_path).policy(row)[0].actions == 1).all()
     before = torch.get_num_threads()
-    compare(agents, ENV, 1, 5, 1, out=tmp_path / "alone")
-    policy, _ = load_policy(tmp_path / "alone" / "policies" / "a-0.npz")
+    rows = compare(agents, ENV, 1, 5, 1, out=tmp_path / "alone")
+    policy, _ = Store(tmp_path / "alone").policy(rows[0])
     assert (policy.actions[:, 0] == 1).all() and torch.get_num_threads() == before
 
 

@@ -13,9 +13,10 @@ import pytest
 
 from pdi_gym.agents import make_agent
 from pdi_gym.cli import main
-from pdi_gym.evaluation import averages, compare, load_policy, make_env
+from pdi_gym.evaluation import averages, compare, make_env
 from pdi_gym.report import _difference, write_report
-from pdi_gym.tracking import policy_path, running_averages
+from pdi_gym.store import Store
+from pdi_gym.tracking import running_averages
 from tests.browser import EXECUTABLE, Browser
 
 TINY = {"n_users": 12}
@@ -174,10 +175,11 @@ def test_csv_keeps_every_digit(wireless: Any) -> None:
 
 def test_the_curve_over_slots_ends_where_the_evaluator_does(wireless: Any) -> None:
     out, rows, problem = wireless
-    policies = {r["agent"]: load_policy(policy_path(out, r))[0] for r in rows if r["instance"] == 0}
+    policies = {r["agent"]: Store(out).policy(r)[0] for r in rows if r["instance"] == 0}
     running = running_averages(policies, problem, HORIZON, 0)
     for agent, policy in policies.items():
-        objective, residuals = averages(policy, problem, HORIZON, 1, 0)
+        played = averages(policy, problem, HORIZON, 1)
+        objective, residuals = float(played.objective[0]), played.residuals
         end = running[agent]
         assert end.violation.shape == end.objective.shape == end.feasible.shape == (HORIZON,)
         assert end.violation[-1] == pytest.approx(float(residuals.clamp(min=0).mean()), abs=1e-6)

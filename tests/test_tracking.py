@@ -17,9 +17,10 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from pdi_gym import seeding
 from pdi_gym.agents import make_agent
 from pdi_gym.envs import ErgodicEnv
-from pdi_gym.evaluation import compare, load_policy, make_env
+from pdi_gym.evaluation import compare, make_env
 from pdi_gym.outputs import write_outputs
-from pdi_gym.tracking import policy_path, running_averages
+from pdi_gym.store import Store, slug
+from pdi_gym.tracking import columns, running_averages
 from tests.cases import Sensors
 
 TINY = {"n_users": 10}
@@ -61,10 +62,10 @@ def hparams(out: Path, run: str) -> Any:
 
 def test_one_run_per_agent_and_one_for_the_comparison(written: Any) -> None:
     out, _ = written
-    runs = sorted(p.name for p in (out / "tensorboard").iterdir())
-    assert runs == ["comparison", "pdi-mc", "pdi___small", "random"]
+    runs = sorted(p.name for p in (out / "tensorboard").iterdir() if p.is_dir())
+    assert runs == ["comparison", "pdi-mc", slug(ODD), "random"]
     assert all(len(list((out / "tensorboard" / run).iterdir())) == 1 for run in runs)
-    assert not list(out.rglob("*.tmp"))
+    assert not list(out.rglob(".pdi-gym*"))
 
 
 def test_metrics_over_instances_and_their_means(written: Any) -> None:
@@ -90,8 +91,8 @@ def test_hparams_name_the_settings_and_list_the_metrics(written: Any) -> None:
     named = [h.name for h in experiment.hparam_infos]
     assert named[:2] == ["agent", "preset"] and set(values) <= set(named)
     shown = {m.name.tag for m in experiment.metric_infos}
-    assert shown == {f"mean/{name}" for name in [*rows[0]["metrics"], "seconds"]}
-    for run in ("pdi-mc", "pdi___small", "random"):
+    assert shown == {f"mean/{name}" for name in columns(rows)}
+    for run in ("pdi-mc", slug(ODD), "random"):
         assert shown <= set(events(out, run).Tags()["scalars"])
 
 
@@ -100,7 +101,7 @@ def test_scalars_over_slots_are_the_environments_averages(written: Any) -> None:
     out, rows = written
     reader = events(out, "random")
     row = next(r for r in rows if r["agent"] == "random")
-    policy, _ = load_policy(policy_path(out, row))
+    policy, _ = Store(out).policy(row)
     env = make_env("WirelessPower-v0", {**TINY, "horizon": HORIZON})
     env.reset(seed=0, options={"instance": 0})
     objective, violation, feasible = [], [], []
@@ -140,7 +141,7 @@ def test_running_averages_of_a_users_own_problem() -> None:
 def test_scalars_and_histograms_over_diffusion_steps(written: Any) -> None:
     out, rows = written
     reader = events(out, "pdi-mc")
-    trace = load_policy(policy_path(out, rows[0]))[0].info["trace"]
+    trace = Store(out).policy(rows[0])[0].info["trace"]
     assert [s.step for s in reader.Scalars("sampler/violation")] == list(range(12))
     largest = [s.value for s in reader.Scalars("sampler/largest_dual")]
     assert largest == pytest.approx(list(trace["duals"].max(-1)), rel=1e-6)
