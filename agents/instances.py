@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -10,7 +9,8 @@ from typing import Any
 import gymnasium as gym
 
 from pdi_gym import presets
-from pdi_gym.problem import Problem, check_problem, content
+from pdi_gym.digests import content_digest
+from pdi_gym.problem import Problem, check_problem
 from pdi_gym.validation import suggest
 
 
@@ -68,8 +68,4 @@ def words(problem: Problem) -> str:
 
 def describe(problems: Sequence[Problem]) -> str:
     """The number of problems and a digest that tells them from others."""
-    digest = hashlib.sha256()
-    for problem in problems:
-        for part in content(problem):
-            digest.update(part)
-    return f"{len(problems)} with digest {digest.hexdigest()[:16]}"
+    return f"{len(problems)} with digest {content_digest(*problems)[:16]}"

@@ -169,13 +169,19 @@ class Run:
             "claims": [asdict(c) for c in claims], "figures": self.figures, "rows": list(rows),
         }  # fmt: skip
         write_text(self.out / "results.json", json.dumps(content, indent=1, default=str) + "\n")
-        lines = [f"# {self.name}\n", f"`{self.command()}`\n", f"{sample} {reduced}\n"]
+        lines = [f"# {self.name}\n", f"`{self.command()}`\n", f"{sample} {reduced}{_rule(rows)}\n"]
         lines += [table, claims_table(claims)]
         lines += [f"![{caption}]({file})\n\n*{caption}*\n" for file, caption in self.figures.items()]
         if notes:
             lines.append(notes)
         write_text(self.out / "results.md", "\n".join(lines).rstrip() + "\n")
         print(f"{self.name}: {content['seconds']} s, written to {self.out}", flush=True)
+
+
+def _rule(rows: Sequence[Mapping[str, Any]]) -> str:
+    """How the rows' slots were played, where any were."""
+    played = any("worst_residual_se" in row.get("metrics", {}) for row in rows)
+    return " Trials are spread over ten independent paths of realisations." if played else ""
 
 
 def settings_of(args: Common) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields, is_dataclass
 from typing import Any, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 import numpy as np
@@ -258,17 +257,6 @@ def check_problem(problem: Problem) -> None:
             raise ValueError(
                 f"{name}.{method} must map decisions {tuple(x.shape)} to {shape}, got {tuple(value.shape)}"
             )
-
-
-def content(problem: Problem) -> Iterator[bytes]:
-    """What tells instances of a class apart: a dataclass's fields, or other objects' numbers and words."""
-    if is_dataclass(problem):
-        values: list[Any] = [getattr(problem, f.name) for f in fields(problem)]
-    else:  # an object's repr may hold its address, which another process would not know it by
-        kinds = Tensor | np.ndarray | float | int | str
-        values = [v for _, v in sorted(vars(problem).items()) if isinstance(v, kinds)]
-    for value in values:
-        yield value.numpy().tobytes() if isinstance(value, Tensor) else repr(value).encode()
 
 
 _MEMBERS = (

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +13,11 @@ from torch import Tensor
 
 from pdi_gym import presets, seeding
 from pdi_gym.column_generation import Pool, descent_pricer, first_path, generate_columns, select
+from pdi_gym.digests import UndigestibleError, content_digest
 from pdi_gym.files import whole_file
 from pdi_gym.options import ColumnOptions
 from pdi_gym.policy import TimeSharingPolicy
-from pdi_gym.problem import Problem, content, keeps
+from pdi_gym.problem import Problem, keeps
 from pdi_gym.problems.mixture import MixtureOfGaussians
 from pdi_gym.problems.portfolio import Portfolio
 from pdi_gym.validation import check_int
@@ -158,14 +158,11 @@ def _portfolio_bound(problem: Portfolio, lam: np.ndarray) -> float:
 
 def _key(problem: Problem, policies: Sequence[TimeSharingPolicy], *settings: int) -> str:
     """A digest of everything that decides the answer."""
-    if not is_dataclass(problem):
-        raise ValueError(f"cache needs a problem that is a dataclass, not {type(problem).__name__}")
-    digest = hashlib.sha256(repr((type(problem).__name__, settings)).encode())
-    for part in content(problem):
-        digest.update(part)
-    for policy in policies:
-        digest.update(policy.actions.tobytes() + policy.weights.tobytes())
-    return digest.hexdigest()[:24]
+    pools = [(policy.actions, policy.weights) for policy in policies]
+    try:
+        return content_digest(problem, settings, pools)[:24]
+    except UndigestibleError as error:
+        raise ValueError(f"cache must be left out for this {type(problem).__name__}: {error}") from None
 
 
 def _write(path: Path, solution: Reference) -> None:

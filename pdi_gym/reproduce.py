@@ -119,6 +119,9 @@ def page(root: Path = ROOT) -> str:
         "minute, `all` runs every one. A killed run goes on from its finished rows; mixture-transition and",
         "the theory scripts, a minute or two each, begin anew. Seconds in the tables are those of the",
         "processor, one thread, on a machine that does other work: `pdi-gym bench` measures speed.\n",
+        "Wireless policies are judged over 50 trials of 500 slots. A results page that says nothing else "
+        "played them\nover one path of fading, as the paper does; pages made since then say over how many "
+        "independent paths.\n",
         "## How methods were tuned\n",
         f"{TUNING}\n",
         "## How a verdict is reached\n",

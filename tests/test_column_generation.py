@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -186,8 +187,10 @@ def test_problems_without_a_bound_say_so() -> None:
     solution = reference_solution(Sensors(), effort=1)
     assert solution.bound is None
     assert abs(solution.value - 1 / 3) < 0.02  # min |x|² with Σ x = 1
-    with pytest.raises(ValueError, match="cache needs a problem that is a dataclass, not Sensors"):
-        reference_solution(Sensors(), cache="nowhere")
+    unreadable = Sensors()
+    unreadable.lock = threading.Lock()  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match="cache must be left out for this Sensors: lock"):
+        reference_solution(unreadable, cache="nowhere")
 
 
 @pytest.mark.parametrize(
