@@ -96,7 +96,7 @@ def averages(
 
 def summarise(policy: TimeSharingPolicy, problem: Problem, played: Averages) -> dict[str, float]:
     """The metrics of `evaluate` from the averages of a policy."""
-    average = played.by_path(played.residuals).mean(0) if played.paths else played.residuals[0]
+    average = played.residuals.mean(0)
     worst = int(average.argmax())
     metrics = {
         "objective": float(played.objective.mean()),

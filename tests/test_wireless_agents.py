@@ -222,7 +222,7 @@ def test_evaluation_equals_stepping_the_environment():
     env = gym.make(ENV, problem=problem, horizon=40).unwrapped
     averages, rewards = [], []
     for trial in range(3):
-        env.reset(seed=9)
+        env.reset(seed=seeding.path_seed(9, trial))
         atoms = policy.schedule(40, seeding.rng(9, seeding.TRIALS, trial))
         for atom in atoms:
             _, reward, _, truncated, info = env.step(env.to_action(policy.actions[atom]))
