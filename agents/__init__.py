@@ -52,8 +52,11 @@ AGENTS: dict[str, type[Agent]] = {
 
 
 def list_agents(problem: Problem | None = None) -> list[str]:
-    """All agent names, or those that apply to `problem`."""
-    return [name for name, cls in AGENTS.items() if problem is None or cls.applies(problem)]
+    """All agent names, or those that can answer `problem` as installed.
+
+    An agent that must be trained first is listed for a problem only if weights for it are shipped.
+    """
+    return [name for name, cls in AGENTS.items() if problem is None or cls.ready(problem)]
 
 
 def make_agent(name: str, preset: str = "fast", **options: Any) -> Agent:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch import Tensor
 from pdi_gym.agents.criterion import monte_carlo
 from pdi_gym.agents.learned import LearnedAgent
 from pdi_gym.checkpoints import load_tensors
-from pdi_gym.problem import Problem
+from pdi_gym.options import DualTrainingOptions, LearnedOptions
 from pdi_gym.rollouts import Task
 from pdi_gym.sources import Duals, Source
 from pdi_gym.training import STATE, Training, require
@@ -25,6 +25,8 @@ class DualTraining(LearnedAgent):
 
     name = "dt"
     summary = "dual training: multipliers ascend while a λ-free network trains (Algorithm 3)"
+    options_type: ClassVar[type[Any]] = DualTrainingOptions
+    unread = Duals.unread
 
     def _source(self, task: Task, start: str | Path | None) -> Source:
         return Duals(task, lambda: self._reference(task))
@@ -34,15 +36,14 @@ class DualTraining(LearnedAgent):
         few = task.problems[: task.training.validation_instances]
         return torch.stack([monte_carlo(p, task.training, self.preset).mean_duals.mean(0) for p in few])
 
-    def _variant(self, problem: Problem, options: Any) -> dict[str, Any]:
-        return {"dual_step": 0.0, "dual_init": 0.0}
-
 
 class DualTrainingPlus(DualTraining):
     """DT continued with its multipliers frozen."""
 
     name = "dt-plus"
     summary = "DT with its multipliers frozen and training continued"
+    options_type = LearnedOptions
+    unread = Duals.unread | {"dual_step"}
     starts_from = "dt"
 
     def _fixed(

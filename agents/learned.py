@@ -21,7 +21,7 @@ from pdi_gym.agents.pdi import DiffusionAgent
 from pdi_gym.checkpoints import check_fits, fingerprints, load_card, load_network, save_network
 from pdi_gym.inference import infer
 from pdi_gym.networks import Denoiser, NetworkConfig
-from pdi_gym.options import NetworkOptions, SupervisedOptions, check_device
+from pdi_gym.options import LearnedOptions, NetworkOptions, SupervisedOptions, check_device
 from pdi_gym.problem import Problem
 from pdi_gym.rollouts import Task
 from pdi_gym.samplers import Samples
@@ -37,10 +37,12 @@ from pdi_gym.validation import check_int
 class LearnedAgent(DiffusionAgent):
     """A diffusion agent with a network of its own: `learn`, or load, before sampling."""
 
-    options_type = NetworkOptions
+    options_type = LearnedOptions
     needs_training = True
     starts_from: ClassVar[str | None] = None
     """The agent whose training `learn` takes as `start`."""
+    unread: ClassVar[frozenset[str]] = frozenset()
+    """Options of a training that this one would ignore, and therefore refuses."""
     card: dict[str, Any]
 
     def __init_subclass__(cls, **kwargs: Any):
@@ -163,7 +165,7 @@ class LearnedAgent(DiffusionAgent):
         else:
             problems = listed("on", on)
         first = problems[0]
-        config, options = setup(self.name, first, size, training, self.options(first).alpha_min)
+        config, options = setup(self.name, first, size, training, self.options(first).alpha_min, self.unread)
         if isinstance(on, str):
             problems = load_instances(on, "train", options.instances)
             checks = load_instances(on, "validation", options.validation_instances)
@@ -224,6 +226,8 @@ class PDINet(LearnedAgent):
 
     name = "pdi-net"
     summary = "primal-dual inference with a trained network (Algorithms 1 and 2)"
+    options_type = NetworkOptions
+    unread = Replay.unread
 
     def _source(self, task: Task, start: str | Path | None) -> Source:
         return Replay(task)
@@ -234,6 +238,8 @@ class PDINetWarm(LearnedAgent):
 
     name = "pdi-net-warm"
     summary = "PDI-Net whose first rollouts are made by ST"
+    options_type = NetworkOptions
+    unread = Replay.unread
     starts_from = "st"
 
     def _source(self, task: Task, start: str | Path | None) -> Source:
@@ -253,9 +259,7 @@ class Supervised(LearnedAgent):
     name = "st"
     summary = "supervised training: imitates the expert's decisions, DDIM sampling"
     options_type = SupervisedOptions
+    unread = Experts.unread
 
     def _source(self, task: Task, start: str | Path | None) -> Source:
         return Experts(task)
-
-    def _variant(self, problem: Problem, options: Any) -> dict[str, Any]:
-        return {"dual_step": 0.0, "dual_init": 0.0}

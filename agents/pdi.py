@@ -12,7 +12,7 @@ from pdi_gym.agents.base import Agent, Observer, Trace, divisor_at_most, to_poli
 from pdi_gym.checkpoints import check_fits, digest
 from pdi_gym.inference import infer, training_free_score
 from pdi_gym.networks import Denoiser
-from pdi_gym.options import DiffusionOptions, TailOptions
+from pdi_gym.options import DenoisingOptions, DiffusionOptions, TailOptions
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
 from pdi_gym.samplers import Samples
@@ -23,7 +23,7 @@ from pdi_gym.scores import NetworkScore, ScoreField
 class DiffusionAgent(Agent):
     """Runs `pdi` with the options of a preset."""
 
-    options_type = DiffusionOptions
+    options_type: ClassVar[type[Any]] = DiffusionOptions
     weights: ClassVar[str] = "pdi-net"
     """Whose shipped network score="net" means."""
     network: Denoiser | None = None
@@ -42,7 +42,7 @@ class DiffusionAgent(Agent):
             return zoo.network(self.weights, problem)
         return self.network
 
-    def _score(self, problem: Problem, options: DiffusionOptions, schedule: Schedule) -> ScoreField:
+    def _score(self, problem: Problem, options: DenoisingOptions, schedule: Schedule) -> ScoreField:
         if options.score != "net":
             return training_free_score(problem, options, schedule)
         if self.network is None:
@@ -64,13 +64,15 @@ class DiffusionAgent(Agent):
         """Arguments of `infer` with which a variant departs from Algorithm 2."""
         return {}
 
-    def _groups(self, n: int, groups: int) -> int:
-        return groups if "groups" in self.overrides else divisor_at_most(n, groups)
+    def _groups(self, n: int, options: DenoisingOptions) -> int:
+        if not isinstance(options, DiffusionOptions):
+            return 1
+        return options.groups if "groups" in self.overrides else divisor_at_most(n, options.groups)
 
     def _run(
         self,
         problem: Problem,
-        options: DiffusionOptions,
+        options: DenoisingOptions,
         n: int,
         generator: torch.Generator,
         callback: Observer | None,
@@ -81,7 +83,7 @@ class DiffusionAgent(Agent):
             self._score(problem, options, make_schedule(options.schedule, options.T)),
             options,
             n=n,
-            groups=self._groups(n, options.groups),
+            groups=self._groups(n, options),
             generator=generator,
             callback=callback,
             **variant,
@@ -100,9 +102,7 @@ class Unconstrained(DiffusionAgent):
 
     name = "unconstrained"
     summary = "the diffusion sampler with λ = 0"
-
-    def _variant(self, problem: Problem, options: Any) -> dict[str, Any]:
-        return {"dual_step": 0.0, "dual_init": 0.0}
+    options_type = DenoisingOptions
 
 
 class Frozen(DiffusionAgent):

@@ -29,7 +29,7 @@ class PDM(DiffusionAgent):
                 return cap_risk(problem, clean, options.projection_steps)
             return gradient_projection(problem, clean, xi, options)
 
-        return {"dual_step": 0.0, "dual_init": 0.0, "correct": correct}
+        return {"correct": correct}
 
 
 def cimmino(problem: MixtureOfGaussians, x: Tensor, steps: int) -> Tensor:

@@ -244,7 +244,7 @@ def rollouts_of(card: dict[str, Any]) -> str:
     env_id = card["command"].split()[3]
     agent = make_agent(card["agent"])
     today = asdict(agent.options(load_instances(env_id, "train", 1)[0]))
-    changed = {k: v for k, v in card["sampler"].items() if not _same(v, today[k])}
+    changed = {k: v for k, v in card["sampler"].items() if k in today and not _same(v, today[k])}
     if not changed:
         return "* Sampler's options in its rollouts: those of the preset\n"
     listed = " ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in changed.items())

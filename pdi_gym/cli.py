@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from pdi_gym import bench, printing, rendering
-from pdi_gym.agents import AGENTS, list_agents
+from pdi_gym.agents import list_agents
 from pdi_gym.evaluation import compare, make_env, named_agent
 from pdi_gym.files import writable_folder, write_text
 from pdi_gym.store import Row, Store
@@ -76,7 +76,7 @@ class Compare:
 
     def run(self, console: Console) -> None:
         env = make_env(self.env, {})
-        names = self.agents or tuple(a for a in list_agents(env.problem) if AGENTS[a].ready(env.problem))
+        names = self.agents or tuple(list_agents(env.problem))
         instances = min(4, env.n_instances) if self.instances is None else self.instances
         if self.baseline is not None:
             check_choice("baseline", self.baseline, names)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pdi_gym.options import DiffusionOptions
+from pdi_gym.options import DenoisingOptions, DiffusionOptions
 from pdi_gym.problem import Problem
 from pdi_gym.samplers import Callback, Correction, DualUpdate, Samples, pdi
 from pdi_gym.schedules import Schedule, make_schedule
 from pdi_gym.scores import ExactScore, HasTiltedLaw, MonteCarloScore, ScoreField
 
+_NO_DUALS = DiffusionOptions(dual_step=0.0, dual_init=0.0)
 
-def training_free_score(problem: Problem, options: DiffusionOptions, schedule: Schedule) -> ScoreField:
+
+def training_free_score(problem: Problem, options: DenoisingOptions, schedule: Schedule) -> ScoreField:
     """The Monte-Carlo score field, or the exact one if the options ask for it."""
     if options.score == "exact":
         if not isinstance(problem, HasTiltedLaw):
@@ -23,7 +25,7 @@ def training_free_score(problem: Problem, options: DiffusionOptions, schedule: S
     return monte_carlo_score(problem, options, schedule)
 
 
-def monte_carlo_score(problem: Problem, options: DiffusionOptions, schedule: Schedule) -> MonteCarloScore:
+def monte_carlo_score(problem: Problem, options: DenoisingOptions, schedule: Schedule) -> MonteCarloScore:
     return MonteCarloScore(
         problem, schedule, options.beta, options.n_candidates, options.candidates, options.alpha_min
     )
@@ -32,7 +34,7 @@ def monte_carlo_score(problem: Problem, options: DiffusionOptions, schedule: Sch
 def infer(
     problem: Problem,
     score: ScoreField,
-    options: DiffusionOptions,
+    options: DenoisingOptions,
     *,
     n: int,
     groups: int,
@@ -43,10 +45,14 @@ def infer(
     correct: Correction | None = None,
     dual_update: DualUpdate | None = None,
 ) -> Samples:
-    """Algorithm 2 with everything but the score and the counts taken from the options."""
+    """Algorithm 2 with everything but the score and the counts taken from the options.
+
+    Options without multipliers leave λ at zero.
+    """
     schedule = make_schedule(options.schedule, options.T)
-    eta = options.dual_step if dual_step is None else dual_step
-    ramp = schedule.alpha.double() ** options.dual_ramp
+    duals = options if isinstance(options, DiffusionOptions) else _NO_DUALS
+    eta = duals.dual_step if dual_step is None else dual_step
+    ramp = schedule.alpha.double() ** duals.dual_ramp
     return pdi(
         problem,
         score,
@@ -55,13 +61,13 @@ def infer(
         generator=generator,
         groups=groups,
         dual_step=lambda t: eta * float(ramp[schedule.T - t]),
-        dual_init=options.dual_init if dual_init is None else dual_init,
-        dual_max=options.dual_max,
-        dual_decay=options.dual_decay,
+        dual_init=duals.dual_init if dual_init is None else dual_init,
+        dual_max=duals.dual_max,
+        dual_decay=duals.dual_decay,
         n_draws=options.n_draws,
         kernel=options.kernel,
         alpha_min=options.alpha_min,
-        tweedie_at=options.tweedie,
+        tweedie_at=duals.tweedie,
         correct=correct,
         dual_update=dual_update,
         callback=callback,

@@ -1,4 +1,4 @@
-"""What each sampler can be told: one dataclass per family, a sentence per option."""
+"""Options of the samplers: one dataclass per family, a sentence per option."""
 
 from __future__ import annotations
 
@@ -11,10 +11,16 @@ from pdi_gym.schedules import SCHEDULES
 from pdi_gym.scores import CANDIDATES
 from pdi_gym.validation import check_choice, check_int, check_number
 
+_UNREAD = {"mc": (), "exact": ("n_candidates", "candidates"), "net": ("n_candidates", "candidates", "beta")}
+"""Options that each score field does not read; a network has the temperature that it was trained at."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class DiffusionOptions:
-    """What a diffusion sampler can be told; defaults suit an unknown, possibly unbounded problem."""
+class DenoisingOptions:
+    """Options of a diffusion sampler without multipliers.
+
+    The defaults suit an unknown, possibly unbounded problem.
+    """
 
     T: int = 200
     """Denoising steps."""
@@ -22,6 +28,38 @@ class DiffusionOptions:
     """Noise schedule: cosine, linear, linear-snr or polynomial-snr."""
     beta: float = 0.1
     """Temperature of the Gibbs law exp(−(f0 + λᵀf)/beta)."""
+    n_candidates: int = 16
+    """Candidates K of the Monte-Carlo score."""
+    n_draws: int = 8
+    """Fresh realisations ξ averaged at every step."""
+    candidates: str = "lemma"
+    """Form of the Monte-Carlo candidates: lemma or unscaled."""
+    kernel: str = "posterior"
+    """Reverse kernel: posterior, ancestral or ddim."""
+    alpha_min: float = 0.3
+    """Floor of α in candidates and clean estimates; needed where no box bounds the problem."""
+    score: str = "mc"
+    """Score field: mc, net or exact."""
+
+    def __post_init__(self) -> None:
+        for name in ("T", "n_candidates", "n_draws"):
+            check_int(name, getattr(self, name), 1)
+        check_number("beta", self.beta, 0, above=True)
+        check_number("alpha_min", self.alpha_min, 0)
+        check_choice("schedule", self.schedule, SCHEDULES)
+        check_choice("candidates", self.candidates, CANDIDATES)
+        check_choice("kernel", self.kernel, KERNELS)
+        check_choice("score", self.score, _UNREAD)
+
+    def unread(self) -> dict[str, str]:
+        """Options without effect beside these values, each with the setting that makes it so."""
+        return dict.fromkeys(_UNREAD[self.score], f"score={self.score!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffusionOptions(DenoisingOptions):
+    """Options of primal-dual inference."""
+
     dual_step: float = 0.1
     """Step η of the dual ascent."""
     dual_init: float = 0.0
@@ -34,39 +72,21 @@ class DiffusionOptions:
     """Exponent p of η_t = dual_step·α_t^p: with p > 0 the duals trust clean estimates only as noise fades."""
     groups: int = 1
     """Chains of samples, each with multipliers of its own; must divide the number of samples."""
-    n_candidates: int = 16
-    """Candidates K of the Monte-Carlo score."""
-    n_draws: int = 8
-    """Fresh realisations ξ averaged at every step."""
-    candidates: str = "lemma"
-    """Form of the Monte-Carlo candidates: lemma or unscaled."""
-    kernel: str = "posterior"
-    """Reverse kernel: posterior, ancestral or ddim."""
-    alpha_min: float = 0.3
-    """Floor of α in candidates and clean estimates; needed where no box bounds the problem."""
     tweedie: str = "current"
     """Clean estimate that drives the duals: of the current or the next sample."""
-    score: str = "mc"
-    """Score field: mc, net or exact."""
 
     def __post_init__(self) -> None:
-        for name in ("T", "groups", "n_candidates", "n_draws"):
-            check_int(name, getattr(self, name), 1)
-        check_number("beta", self.beta, 0, above=True)
-        for name in ("dual_step", "dual_init", "dual_decay", "dual_ramp", "alpha_min"):
+        super().__post_init__()
+        check_int("groups", self.groups, 1)
+        for name in ("dual_step", "dual_init", "dual_decay", "dual_ramp"):
             check_number(name, getattr(self, name), 0)
-        if self.dual_max is not None:
-            check_number("dual_max", self.dual_max, 0, above=True)
-        check_choice("schedule", self.schedule, SCHEDULES)
-        check_choice("candidates", self.candidates, CANDIDATES)
-        check_choice("kernel", self.kernel, KERNELS)
+        _check_dual_max(self.dual_max)
         check_choice("tweedie", self.tweedie, ("current", "next"))
-        check_choice("score", self.score, ("mc", "net", "exact"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class LangevinOptions:
-    """What primal-dual Langevin can be told."""
+    """Options of primal-dual Langevin."""
 
     steps: int = 500
     """Iterations."""
@@ -95,6 +115,8 @@ class LangevinOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TailOptions(DiffusionOptions):
+    """Options of the sampler with λ frozen at a late average."""
+
     tail: float = 0.5
     """Last fraction of the path that is averaged."""
 
@@ -105,7 +127,9 @@ class TailOptions(DiffusionOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProjectionOptions(DiffusionOptions):
+class ProjectionOptions(DenoisingOptions):
+    """Options of projected diffusion."""
+
     projection_steps: int = 100
     """Most iterations of each projection; it stops early once every sample is feasible."""
     projection_rate: float = 0.05
@@ -121,7 +145,9 @@ class ProjectionOptions(DiffusionOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GuidanceOptions(DiffusionOptions):
+class GuidanceOptions(DenoisingOptions):
+    """Options of guidance by the violation."""
+
     guidance: float = 1.0
     """Strength of the guidance by each sample's violation, multiplied by σ_t."""
 
@@ -132,7 +158,7 @@ class GuidanceOptions(DiffusionOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ExpertOptions:
-    """What the dual gradient method can be told."""
+    """Options of the dual gradient method."""
 
     steps: int = 2000
     """Iterations."""
@@ -161,7 +187,7 @@ class ExpertOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnOptions(ExpertOptions):
-    """What column generation can be told; the dual method's options are those of its first pool."""
+    """Options of column generation; the dual method's options are those of its first pool."""
 
     first: str = "dual"
     """What makes the first pool and multipliers: the dual method (dual) or a cold diffusion (pdi)."""
@@ -203,10 +229,20 @@ class ColumnOptions(ExpertOptions):
             raise ValueError(f"smoothing must be in [0, 1], got {self.smoothing}")
         check_number("price_rate", self.price_rate, 0, above=True)
 
+    def unread(self) -> dict[str, str]:
+        """Options without effect beside these values, each with the setting that makes it so."""
+        dual_method = ("steps", "primal_step", "dual_step", "dual_init", "chains", "window")
+        found = dict.fromkeys(dual_method, "first='pdi'") if self.first == "pdi" else {}
+        if self.fresh == 0:
+            found["fresh_from"] = "fresh=0"
+        if self.price_steps == 0:
+            found["price_rate"] = "price_steps=0"
+        return found
+
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveOptions(DiffusionOptions):
-    """What primal-dual inference with annealing and momentum can be told."""
+    """Options of primal-dual inference with annealing and momentum."""
 
     heat: float = 4.0
     """Temperature at full noise, as a multiple of beta."""
@@ -228,8 +264,8 @@ class AdaptiveOptions(DiffusionOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetworkOptions(DiffusionOptions):
-    """What a sampler with a trained network can be told."""
+class LearnedOptions(DenoisingOptions):
+    """Options of a sampler with a trained network; some are read by its training alone."""
 
     score: str = "net"
     """Score field: mc, net or exact."""
@@ -240,13 +276,47 @@ class NetworkOptions(DiffusionOptions):
         super().__post_init__()
         check_device(self.device)
 
+    def unread(self) -> dict[str, str]:
+        return {}  # candidates and temperature make the targets of the training
+
 
 @dataclass(frozen=True, kw_only=True)
-class SupervisedOptions(NetworkOptions):
-    """What the supervised sampler can be told."""
+class NetworkOptions(LearnedOptions, DiffusionOptions):
+    """Options of primal-dual inference with a trained network."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DualTrainingOptions(LearnedOptions):
+    """Options of dual training, whose multipliers ascend in training and are absent from sampling."""
+
+    dual_step: float = 0.1
+    """Step of the dual ascent, a quarter of that of an instance's multipliers in training."""
+    dual_init: float = 0.0
+    """First value of every multiplier."""
+    dual_max: float | None = None
+    """Upper clamp of the multipliers, or None."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("dual_step", self.dual_step, 0)
+        check_number("dual_init", self.dual_init, 0)
+        _check_dual_max(self.dual_max)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SupervisedOptions(LearnedOptions):
+    """Options of the supervised sampler, whose training asks an expert and no score."""
 
     kernel: str = "ddim"
     """Reverse kernel: posterior, ancestral or ddim."""
+
+    def unread(self) -> dict[str, str]:
+        return DenoisingOptions.unread(self)
+
+
+def _check_dual_max(value: float | None) -> None:
+    if value is not None:
+        check_number("dual_max", value, 0, above=True)
 
 
 def check_device(device: str) -> str:

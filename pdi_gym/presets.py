@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 from pdi_gym.options import (
     AdaptiveOptions,
     ColumnOptions,
-    DiffusionOptions,
+    DenoisingOptions,
     ExpertOptions,
     GuidanceOptions,
     LangevinOptions,
-    NetworkOptions,
+    LearnedOptions,
     ProjectionOptions,
     SupervisedOptions,
 )
@@ -61,13 +61,13 @@ _WIRELESS = {
 }
 
 _PAPER: dict[tuple[type, str], dict[str, Any]] = {
-    (DiffusionOptions, "mixture"): _MIXTURE,
-    (DiffusionOptions, "mixture-plane"): _PLANE,
+    (DenoisingOptions, "mixture"): _MIXTURE,
+    (DenoisingOptions, "mixture-plane"): _PLANE,
     (LangevinOptions, "mixture"): {"primal_step": 1e-3, "dual_step": 10.0, "n_draws": 1},
     (LangevinOptions, "mixture-plane"): {"primal_step": 1e-3, "dual_step": 5.0, "n_draws": 1},
-    (DiffusionOptions, "portfolio"): _PORTFOLIO,
+    (DenoisingOptions, "portfolio"): _PORTFOLIO,
     (LangevinOptions, "portfolio"): {"primal_step": 1e-2, "dual_step": 100.0},
-    (DiffusionOptions, "wireless"): _WIRELESS,
+    (DenoisingOptions, "wireless"): _WIRELESS,
     (LangevinOptions, "wireless"): {"primal_step": 1e-4, "dual_step": 1.0, "start_scale": 0.1},
     (ExpertOptions, "portfolio"): {"steps": 2000, "primal_step": 0.05},
     (ExpertOptions, "wireless"): {"steps": 1000, "dual_step": 2.0, "chains": 8, "n_draws": 2},
@@ -111,15 +111,15 @@ _PAPER: dict[tuple[type, str], dict[str, Any]] = {
     },
     (ColumnOptions, "mixture-plane"): {"steps": 500, "dual_step": 1.0, "price_steps": 300},
 }
-"""What differs from the class defaults. An options class also takes the rows of its bases."""
+"""What differs from the class defaults. A class takes the rows of its bases too, of each what it has."""
 
 _FAST: dict[tuple[type, str], dict[str, Any]] = {
-    (DiffusionOptions, "mixture"): {"n_candidates": 8},
-    (DiffusionOptions, "mixture-plane"): {"T": 200, "dual_step": 0.2},
+    (DenoisingOptions, "mixture"): {"n_candidates": 8},
+    (DenoisingOptions, "mixture-plane"): {"T": 200, "dual_step": 0.2},
     # With α floored at .5 estimates leave the vertices early; the ramp keeps λ low until they have.
-    (DiffusionOptions, "portfolio"): {"T": 200, "dual_ramp": 0.5, "n_candidates": 4, "alpha_min": 0.5},
+    (DenoisingOptions, "portfolio"): {"T": 200, "dual_ramp": 0.5, "n_candidates": 4, "alpha_min": 0.5},
     # Fewer steps with dual_step·T kept, so that multipliers travel as far.
-    (DiffusionOptions, "wireless"): {"T": 100, "dual_step": 0.25, "n_candidates": 2, "n_draws": 8},
+    (DenoisingOptions, "wireless"): {"T": 100, "dual_step": 0.25, "n_candidates": 2, "n_draws": 8},
     (ProjectionOptions, "wireless"): {"projection_steps": 20},
     # Half a percent less rate for two fifths of the time.
     (ColumnOptions, "wireless"): {
@@ -133,15 +133,15 @@ _FAST: dict[tuple[type, str], dict[str, Any]] = {
     # A network's score is smooth in the noise level, so fewer steps do; the candidates and draws are those
     # of its training targets, which regression averages. A network smooths what multipliers say, towards the
     # weak: they start lower and move faster than the Monte-Carlo score's, chosen on validation networks.
-    (NetworkOptions, "wireless"): {
+    (LearnedOptions, "wireless"): {
         "T": 50,
         "dual_step": 0.7,
         "dual_init": 8.0,
         "n_candidates": 4,
         "n_draws": 4,
     },
-    (NetworkOptions, "mixture"): {"n_candidates": 64, "kernel": "ddim"},
-    (NetworkOptions, "portfolio"): {"T": 100},
+    (LearnedOptions, "mixture"): {"n_candidates": 64, "kernel": "ddim"},
+    (LearnedOptions, "portfolio"): {"T": 100},
     (SupervisedOptions, "wireless"): {"T": 100},
     (SupervisedOptions, "portfolio"): {"T": 100},
     (SupervisedOptions, "mixture"): {"T": 100},
@@ -178,7 +178,12 @@ def resolve(options_type: type[Options], problem: Problem, preset: str, override
         values.pop("alpha_min", None)  # without a box, the floor is what bounds the clean estimate
     if isinstance(problem, Portfolio):
         values |= _market_units(problem, options_type, preset)
-    return options_type(**(values | overrides))
+    known = _names(options_type)
+    return options_type(**({k: v for k, v in values.items() if k in known} | overrides))
+
+
+def _names(options_type: type[Any]) -> list[str]:
+    return [f.name for f in fields(options_type)]
 
 
 def _market_units(problem: Portfolio, options_type: type[Any], preset: str) -> dict[str, float]:
@@ -195,9 +200,9 @@ def _market_units(problem: Portfolio, options_type: type[Any], preset: str) -> d
     dual_step = share * unit / float(problem.budgets.mean())
     if issubclass(options_type, ExpertOptions):
         return {"dual_step": dual_step}
-    if issubclass(options_type, DiffusionOptions) and preset == "fast":
+    if issubclass(options_type, DenoisingOptions) and preset == "fast":
         values = {"beta": size / 440, "dual_step": dual_step / 2, "dual_max": 5 * unit}
-        if issubclass(options_type, NetworkOptions):
+        if issubclass(options_type, LearnedOptions):
             # 100 steps instead of 200. Started at zero, the multipliers of 500 assets ended too low for a
             # tenth of the budgets; few assets do not need it.
             values |= {"dual_step": dual_step, "dual_init": 0.006 * size / float(problem.budgets.mean())}
@@ -206,11 +211,15 @@ def _market_units(problem: Portfolio, options_type: type[Any], preset: str) -> d
 
 
 def check_overrides(agent: str, options_type: type[Any], overrides: dict[str, Any]) -> None:
-    """Refuse unknown names and bad values before any problem is seen."""
-    known = [f.name for f in fields(options_type)]
+    """Refuse, before any problem is seen, unknown names, bad values and options that would be ignored."""
+    known = _names(options_type)
     for name in overrides:
         if name not in known:
             raise TypeError(
                 f"{agent} has no option {name!r}{suggest(name, known)}; it takes {', '.join(known) or 'none'}"
             )
-    options_type(**overrides)
+    options = options_type(**overrides)
+    unread = options.unread() if hasattr(options, "unread") else {}
+    for name in overrides:
+        if name in unread:
+            raise TypeError(f"{agent} ignores {name!r} with {unread[name]}: leave one of them out")

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pdi_gym.diffusion import tweedie
 from pdi_gym.inference import infer, monte_carlo_score
-from pdi_gym.options import DiffusionOptions
+from pdi_gym.options import DenoisingOptions
 from pdi_gym.problem import Problem
 from pdi_gym.schedules import Schedule, make_schedule
 from pdi_gym.scores import CleanEstimator, MonteCarloScore, NetworkScore, ScoreField
@@ -24,7 +24,7 @@ class Task:
     """What all sources need: training problems, the sampler's options on each, and randomness."""
 
     problems: list[Problem]
-    options: list[DiffusionOptions]
+    options: list[DenoisingOptions]
     training: TrainingOptions
     generator: torch.Generator
     project: bool = True

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from torch import Tensor
 from pdi_gym import presets
 from pdi_gym.descent import dual_method
 from pdi_gym.diffusion import forward
-from pdi_gym.options import ExpertOptions
+from pdi_gym.options import DenoisingOptions, DiffusionOptions, DualTrainingOptions, ExpertOptions
 from pdi_gym.problem import Problem
 from pdi_gym.rollouts import Buffer, Task, rollout
 from pdi_gym.scores import CleanEstimator, ScoreField
@@ -33,9 +33,18 @@ class Piece(NamedTuple):
     clean: Tensor
 
 
+_EXPERT = frozenset({"expert_steps", "expert_margin"})
+_PRIOR = frozenset({"exploit", "exploit_steps", "prior_low", "prior_high", "perturb_dual"})
+_ROLLOUTS = frozenset(
+    {"inner", "rollouts", "seed_rollouts", "chains", "capacity", "perturb", "perturb_z", "noise_norm"}
+)
+
+
 class Source:
     """The pairs of a method of training."""
 
+    unread: ClassVar[frozenset[str]] = frozenset()
+    """Options of a training that have no effect on these."""
     lam: Tensor | None = None
     """Multipliers (k, m) of the last step's pairs, or of all instances; None where there are none."""
 
@@ -95,6 +104,8 @@ class Replay(Source):
     (`teacher`), so that the first gradient steps already see what the sampler will.
     """
 
+    unread = _EXPERT | {"dual_step"}
+
     def __init__(self, task: Task, teacher: CleanEstimator | None = None):
         super().__init__(task)
         self.teacher = teacher
@@ -132,6 +143,12 @@ class Replay(Source):
         self.lam = torch.cat(used)
 
 
+def _ascending(options: DenoisingOptions) -> DualTrainingOptions | DiffusionOptions:
+    if not isinstance(options, DualTrainingOptions | DiffusionOptions):
+        raise TypeError(f"dual training needs options with multipliers, got {type(options).__name__}")
+    return options
+
+
 class Duals(Source):
     """Algorithm 3: multipliers per training instance, raised by rollouts of a network that never sees them.
 
@@ -140,11 +157,14 @@ class Duals(Source):
     """
 
     lam: Tensor
+    unread = _EXPERT | _PRIOR | {"seed_rollouts"}
 
     def __init__(self, task: Task, reference: Callable[[], Tensor] | None = None, frozen: bool = False):
         super().__init__(task)
         m = task.problems[0].n_constraints
-        self.lam = torch.tensor([[float(o.dual_init)] for o in task.options]).repeat(1, m)
+        # Frozen multipliers are those of another training, so their sampler's options have none.
+        first = [0.0 if frozen else float(_ascending(o).dual_init) for o in task.options]
+        self.lam = torch.tensor(first).unsqueeze(1).repeat(1, m)
         self.frozen = frozen
         self._reference = reference
 
@@ -159,11 +179,14 @@ class Duals(Source):
 
     def visit(self, which: int, step: int, network: CleanEstimator) -> None:
         task, options = self.task, self.task.training
-        problem, sampler = task.problems[which], task.options[which]
+        problem = task.problems[which]
         pairs, z = rollout(task, which, task.network_score(network, which), dual_step=0.0)
         self.buffer.push(pairs)
+        if step == 0 or self.frozen:
+            return
+        sampler = _ascending(task.options[which])
         dual_step = 4 * sampler.dual_step if options.dual_step is None else options.dual_step
-        if step > 0 and dual_step > 0 and not self.frozen:
+        if dual_step > 0:
             xi = None if problem.exact else problem.draw(8 * sampler.n_draws, task.generator)
             residual = problem.constraints(problem.decode(z), xi).mean(0)
             lam = self.lam[which] + dual_step * residual
@@ -195,6 +218,8 @@ class Duals(Source):
 
 class Experts(Source):
     """Denoising score matching on samples of a dual method, solved with `expert_margin` to spare."""
+
+    unread = _PRIOR | _ROLLOUTS | {"dual_step"}
 
     def __init__(self, task: Task):
         super().__init__(task)

@@ -84,13 +84,22 @@ _TRAINING: dict[tuple[str, str], dict[str, Any]] = {
 _DERIVED = {"alpha_min", "dual", "inputs", "n_duals"}
 """Settings of a network that follow from the agent, its sampler and the problem."""
 
+_FOREIGN = {"mlp": {"messages", "hops", "levels"}, "gnn": {"levels"}}
+"""Settings that a network's body does not have."""
+
 
 def setup(
-    agent: str, problem: Problem, size: str, given: dict[str, Any], alpha_min: float
+    agent: str,
+    problem: Problem,
+    size: str,
+    given: dict[str, Any],
+    alpha_min: float,
+    unread: frozenset[str] = frozenset(),
 ) -> tuple[NetworkConfig, TrainingOptions]:
     """The network and the training of that agent on that problem, with the given values on top.
 
     A network of the noise has the sampler's floor `alpha_min`: the targets are clean estimates made with it.
+    Options that the agent's training (`unread`) or the network's body would ignore are refused.
     """
     check_choice("size", size, SIZES)
     row = presets.kind(problem)
@@ -98,15 +107,9 @@ def setup(
     if agent == "st" and network["body"] == "gnn":
         network |= _UNETS[size]
     training = _TRAINING.get(("", row), {}) | _TRAINING.get((agent, row), {})
-    names = [{f.name for f in fields(cls)} - _DERIVED for cls in (NetworkConfig, TrainingOptions)]
-    if agent == "dt-plus":
-        names[1].remove("dual_step")
-    for name in given:
-        if name not in names[0] | names[1]:
-            known = sorted(names[0] | names[1])
-            raise TypeError(
-                f"training has no option {name!r}{suggest(name, known)}; it takes {', '.join(known)}"
-            )
+    ignored = _DERIVED | unread | _FOREIGN.get(str(given.get("body", network["body"])), set())
+    names = [{f.name for f in fields(cls)} - ignored for cls in (NetworkConfig, TrainingOptions)]
+    _check_names(agent, given, names[0] | names[1])
     network |= {k: v for k, v in given.items() if k in names[0]}
     training = training | {k: v for k, v in given.items() if k in names[1]}
     network["dual"] = agent.startswith("pdi-net")
@@ -119,3 +122,12 @@ def setup(
     config = NetworkConfig(**network)
     config.check(problem)
     return config, TrainingOptions(**training)
+
+
+def _check_names(agent: str, given: dict[str, Any], known: set[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise TypeError(
+                f"training of {agent} has no option {name!r}{suggest(name, known)}; it takes "
+                f"{', '.join(sorted(known))}"
+            )

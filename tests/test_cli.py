@@ -115,7 +115,7 @@ def test_compare_leaves_everything_behind(
         ([*TRAIN, "--option", "steps"], "option must be name=value, got 'steps'"),
         ([*TRAIN, "--option", "dual_ini=1"], "pdi-net has no option 'dual_ini' — did you mean dual_init"),
         ([*TRAIN, "--start", "x"], "start must be left out for pdi-net"),
-        ([*TRAIN, "--set", "expert_steps=0"], "expert_steps must be a whole number"),
+        ([*TRAIN, "--set", "inner=0"], "inner must be a whole number"),
         (["train", "ppo", "WirelessPower-v0", "--start", "x"], "start must be left out for ppo, got 'x'"),
         (["train", "ppo", "WirelessPower-v0", "--size", "cpu"], "size must be left out for ppo, got 'cpu'"),
         (["train", "pdi-net", "CartPole-v1"], "CartPole-v1 is not an environment of this package"),

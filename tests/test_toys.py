@@ -14,7 +14,7 @@ from pdi_gym.evaluation import evaluate
 from pdi_gym.problems import MixtureOfGaussians, Portfolio, WirelessPower
 from pdi_gym.schedules import make_schedule
 from pdi_gym.scores import ExactScore, NetworkScore
-from tests.training_cases import LEARNED, learn
+from tests.training_cases import LEARNED, learn, read_by
 
 TOY = {
     "steps": 100, "validate_every": 50, "seed_rollouts": 4, "chains": 20, "groups": 1, "keep": 200,
@@ -113,7 +113,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
         if not folder.exists():
             if start is not None:
                 get(kind, start)
-            settings = TOYS[kind].training | TOYS[kind].own.get(name, {})
+            settings = read_by(name, TOYS[kind].training) | TOYS[kind].own.get(name, {})
             before = None if start is None else out / kind / start
             learn(name, folder, [TOYS[kind].problem], start=before, **settings)
         return make_agent(name).load(folder)

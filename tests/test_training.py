@@ -141,9 +141,9 @@ def test_training_leaves_the_users_random_numbers_alone(tmp_path: Path) -> None:
         ),
         (ValueError, "start must be left out for pdi-net, got 'x'", {"start": "x"}),
         (ValueError, "seed must be a whole number", {"seed": -1}),
-        (ValueError, "expert_steps must be a whole number", {"expert_steps": 0}),
+        (ValueError, "inner must be a whole number", {"inner": 0}),
         *(
-            (TypeError, f"training has no option '{name}'(?!.* {name},)", {name: 1})
+            (TypeError, f"training of .* has no option '{name}'(?!.* {name},)", {name: 1})
             for name in ("inputs", "n_duals", "dual", "alpha_min")
         ),
     ],

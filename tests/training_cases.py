@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from pdi_gym.agents import make_agent
+from pdi_gym.agents import AGENTS, make_agent
 from pdi_gym.checkpoints import load_tensors
 from pdi_gym.options import DiffusionOptions
-from pdi_gym.problems import WirelessPower
+from pdi_gym.problems import MixtureOfGaussians, WirelessPower
 from pdi_gym.rollouts import Task
 from pdi_gym.training import Training
 from pdi_gym.training_options import TrainingOptions
@@ -29,7 +29,16 @@ SHORT = {
 
 def learn(name: str, out: Path, on: Any = USERS, **more: Any) -> Any:
     options = {k: more.pop(k) for k in ("T",) if k in more}
-    return make_agent(name, **options).learn(on, out=out, quiet=True, **(SHORT | more))
+    short = read_by(name, SHORT)
+    if "body" in more or (isinstance(on, list) and on and isinstance(on[0], MixtureOfGaussians)):
+        del short["messages"]  # a perceptron has none
+    return make_agent(name, **options).learn(on, out=out, quiet=True, **(short | more))
+
+
+def read_by(name: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a training without those that the agent refuses, since it would ignore them."""
+    agent: Any = AGENTS[name]
+    return {k: v for k, v in settings.items() if k not in agent.unread}
 
 
 def weights(folder: Path) -> dict[str, bytes]:
