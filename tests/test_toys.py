@@ -18,9 +18,10 @@ from tests.training_cases import LEARNED, learn, read_by
 
 TOY = {
     "steps": 100, "validate_every": 50, "seed_rollouts": 4, "chains": 20, "groups": 1, "keep": 200,
-    "validation_n": 20, "validation_instances": 1, "width": 16, "depth": 2, "messages": 8,
+    "validation_n": 20, "validation_instances": 1, "width": 16, "depth": 2,
     "expert_steps": 300,
 }  # fmt: skip
+GRAPH_TOY = TOY | {"messages": 8}
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ TOYS = {
     "users": Toy(
         WirelessPower.instance(0, "validation", n_users=8, r_min=2.0),
         ("unconstrained", "random", "full-power"),
-        TOY | {"steps": 150, "ema": 0.95},
+        GRAPH_TOY | {"steps": 150, "ema": 0.95},
         {"dt": {"steps": 200, "inner": 5, "dual_step": 0.5}},
     ),
     "plane": Toy(
@@ -55,7 +56,7 @@ TOYS = {
     "assets": Toy(
         (ASSETS := Portfolio.instance(1, 12, 4, split="validation")),
         ("unconstrained", "random", "equal-weight"),
-        TOY | {"steps": 250, "problems": 4, "pairs": 32, "inner": 25, "ema": 0.95, "validation_n": 64},
+        GRAPH_TOY | {"steps": 250, "problems": 4, "pairs": 32, "inner": 25, "ema": 0.95, "validation_n": 64},
         {"dt": {"T": 50, "steps": 300, "inner": 5, "validate_every": 50, "dual_step": 75.0},
          "st": {"expert_steps": 1000, "expert_margin": 0.5 * float(ASSETS.budgets.mean()), "steps": 500,
                 "keep": 1000}},
