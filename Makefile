@@ -7,7 +7,9 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 COMPARE_FLAGS ?=
 
-.PHONY: compare test clean
+CAPABILITY ?= default
+
+.PHONY: compare test test-numeric room clean
 
 # Fewer than the preset's 1024 decisions per policy: the samplers of portfolios and mixtures are the slow ones.
 PORTFOLIO := --instances 1 --n 128
@@ -27,6 +29,15 @@ test: $(VENV)/.installed-dev
 	$(BIN)/mypy
 	@echo "== Running the tests"
 	$(BIN)/python -m pytest -n $(WORKERS) --cov --cov-report=term:skip-covered
+
+# The tests marked numeric with the vector instructions of another processor: default (none), avx2 or avx512.
+test-numeric: $(VENV)/.installed-dev
+	@echo "== Running the numeric tests with ATEN_CPU_CAPABILITY=$(CAPABILITY)"
+	ATEN_CPU_CAPABILITY=$(CAPABILITY) $(BIN)/python -m pytest -n $(WORKERS) -m numeric
+
+# How much room every tolerance has under each of them; some ten minutes.
+room: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.room
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -38,7 +38,6 @@ class Toy:
     """Of the violation."""
 
 
-_PLANE_DT = {"T": 50, "chains": 32, "ema": 0.9, "inner": 5}
 TOYS = {
     "users": Toy(
         WirelessPower.instance(0, "validation", n_users=8, r_min=2.0),
@@ -51,7 +50,7 @@ TOYS = {
         ("unconstrained", "random"),
         TOY | {"steps": 400, "validate_every": 100, "chains": 64, "problems": 4, "pairs": 64, "inner": 50,
                "width": 64, "validation_n": 64},
-        {"dt": _PLANE_DT | {"steps": 500, "dual_step": 0.1}, "dt-plus": _PLANE_DT | {"steps": 200}},
+        {"dt": {"T": 50, "chains": 32, "ema": 0.9, "inner": 5, "steps": 500, "dual_step": 0.1}},
     ),
     "assets": Toy(
         (ASSETS := Portfolio.instance(1, 12, 4, split="validation")),
@@ -67,19 +66,18 @@ TOYS = {
 LIMITS = {
     ("users", ""): (0.02, 0.1),
     ("assets", ""): (0.03, 0.1),
-    ("plane", ""): (0.1, 1.5),
+    # Two hundred samples of two modes six apart have a mean with a standard error of .2.
+    ("plane", ""): (0.25, 1.5),
     # Feasible within these steps, while its return still rises.
     ("assets", "dt"): (0.03, 0.4),
     # The expert keeps half a mean budget to spare, since a network blurs what it imitates: that costs return.
     ("assets", "st"): (0.05, 0.2),
     # Multipliers that hold both modes in balance are met along PDI's path; an average network trails them.
     ("plane", "dt"): (0.8, 3.0),
-    # Frozen at one iterate, the tilted law has one mode: its mean cannot be where the time average was.
-    ("plane", "dt-plus"): (2.0, 5.0),
     # What it imitates is a descent that ends at one point: 13 above Monte Carlo.
     ("plane", "st"): (0.1, 18.0),
     # Its first pairs are of those rollouts.
-    ("plane", "pdi-net-warm"): (0.1, 3.0),
+    ("plane", "pdi-net-warm"): (0.25, 3.0),
 }
 """Largest violation (bit/s/Hz, mean budgets, standard deviations) and excess of the objective over the
 Monte-Carlo score's: a share of it for users and assets, absolute on the plane."""
@@ -122,8 +120,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return get
 
 
-# DT+ is left out on assets: frozen at one iterate of multipliers that swing, samples fall to one vertex.
-CASES = [(kind, name) for kind in TOYS for name in LEARNED if (kind, name) != ("assets", "dt-plus")]
+# DT+ freezes its multipliers at one iterate. Where they swing, it cannot hold what their time average held: its
+# samples fall to one vertex of the assets and to one mode of the plane.
+CASES = [(kind, name) for kind in TOYS for name in LEARNED if name != "dt-plus" or kind == "users"]
 
 
 @pytest.mark.parametrize(("kind", "name"), CASES)
