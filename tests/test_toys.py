@@ -66,7 +66,7 @@ TOYS = {
 LIMITS = {
     ("users", ""): (0.02, 0.1),
     ("assets", ""): (0.03, 0.1),
-    # Two hundred samples of two modes six apart have a mean with a standard error of .2.
+    # The residuals of its two modes lie 9 and 5 apart: 200 samples have standard errors of .3 and .2.
     ("plane", ""): (0.25, 1.5),
     # Feasible within these steps, while its return still rises.
     ("assets", "dt"): (0.03, 0.4),
@@ -120,8 +120,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return get
 
 
-# DT+ freezes its multipliers at one iterate. Where they swing, it cannot hold what their time average held: its
-# samples fall to one vertex of the assets and to one mode of the plane.
+# DT+ freezes its multipliers at one iterate. Where they swing, it cannot hold what their time average held:
+# its samples fall to one vertex of the assets and to one mode of the plane.
 CASES = [(kind, name) for kind in TOYS for name in LEARNED if name != "dt-plus" or kind == "users"]
 
 
