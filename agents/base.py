@@ -16,7 +16,7 @@ from torch import Tensor
 
 from pdi_gym import presets, seeding
 from pdi_gym._version import __version__
-from pdi_gym.checkpoints import FORMAT
+from pdi_gym.checkpoints import FORMAT, check_format, check_seal, sealed
 from pdi_gym.files import read_object, write_text
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem, check_problem
@@ -45,9 +45,8 @@ class Agent(ABC):
 
     def __init__(self, preset: str = "fast", **options: Any):
         check_choice("preset", preset, presets.PRESETS)
-        presets.check_overrides(self.name, self.options_type, options)
         self.preset = preset
-        self.overrides = options
+        self.overrides = presets.check_overrides(self.name, self.options_type, options)
         self._env: Any = None
         self._playing: list[_Player | None] = []
 
@@ -151,7 +150,7 @@ class Agent(ABC):
             "preset": self.preset,
             "options": self.overrides,
         }
-        write_text(Path(folder) / "agent.json", json.dumps(content, indent=1))
+        write_text(Path(folder) / "agent.json", json.dumps(sealed(content), indent=1))
 
     def load(self, folder: str | Path) -> Agent:
         """Take over the settings that `save` wrote."""
@@ -163,9 +162,8 @@ class Agent(ABC):
         path = Path(folder) / "agent.json"
         if not path.exists():
             raise FileNotFoundError(f"{path} does not exist: give the folder that agent.save wrote")
-        content = read_object(path)
-        if content.get("format", FORMAT) != FORMAT:
-            raise ValueError(f"{path} has format {content['format']!r}, this version reads {FORMAT}")
+        content = {"format": 1} | read_object(path)
+        check_format(path, content["format"])
         if content.get("agent") != self.name:
             raise ValueError(
                 f"{path} holds {content.get('agent')!r}, not {self.name!r}: use make_agent of that name"
@@ -174,10 +172,12 @@ class Agent(ABC):
         if not isinstance(options, dict):
             raise ValueError(f"{path} must tell the options, got {options!r}: save it anew")
         try:
-            presets.check_overrides(self.name, self.options_type, options)
-            return check_choice("preset", preset, presets.PRESETS), options
+            check_choice("preset", preset, presets.PRESETS)
+            options = presets.check_overrides(self.name, self.options_type, options)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{path} cannot be used: {error}") from None
+        check_seal(path, content)
+        return str(preset), options
 
 
 class _Player:

@@ -10,11 +10,12 @@ from torch import Tensor
 
 from pdi_gym.agents.criterion import monte_carlo
 from pdi_gym.agents.learned import LearnedAgent
-from pdi_gym.checkpoints import load_tensors
 from pdi_gym.options import DualTrainingOptions, LearnedOptions
+from pdi_gym.problem import Problem
 from pdi_gym.rollouts import Task
 from pdi_gym.sources import Duals, Source
-from pdi_gym.training import STATE, Training, require
+from pdi_gym.training import Training, require
+from pdi_gym.training_state import STATE, check_tensors, read_state
 
 
 class DualTraining(LearnedAgent):
@@ -53,9 +54,11 @@ class DualTrainingPlus(DualTraining):
         if start is None and resumed is None:
             raise ValueError("start must be the folder of a DT training, got none: dt-plus continues one")
         place, wanted = (Path(str(start)), "dt") if resumed is None else (resumed, "dt-plus")
-        tensors, metadata = load_tensors(place / STATE)
+        tensors, metadata = read_state(place / STATE)
         if (agent := metadata["settings"]["agent"]) != wanted:
             raise ValueError(f"{place} must hold a {wanted} training, it holds one of {agent}")
+        if "source.duals" not in tensors:
+            raise ValueError(f"{place / STATE} lacks source.duals: the state is not whole, train anew")
         steps = metadata["options"]["steps"]
         if resumed is None and metadata["step"] < steps:
             raise ValueError(
@@ -74,17 +77,18 @@ class DualTrainingPlus(DualTraining):
         return Duals(task, lambda: self._reference(task), frozen=True)
 
     def _begin(self, run: Training, start: str | Path | None) -> None:
-        tensors, metadata = load_tensors(Path(str(start)) / STATE)
+        tensors, metadata = read_state(Path(str(start)) / STATE)
         stored, ours = metadata["settings"], run.settings
         require(str(start), stored, {name: ours[name] for name in ("problem", "problems")})
-        require(str(start), stored["network"], ours["network"])
+        require(str(start), stored.get("network", {}), ours["network"])
         count = len(run.source.task.problems)
         if count != len(tensors["source.duals"]):
             raise ValueError(
                 f"{start} holds multipliers of {len(tensors['source.duals'])} instances, got {count}: give "
                 "the same problems"
             )
+        assert isinstance(run.source, Duals)
+        check_tensors(Path(str(start)) / STATE, tensors, run.network, run.source, metadata["step"])
         for network in (run.network, run.average, run.best):
             network.load_state_dict({k[8:]: v for k, v in tensors.items() if k.startswith("average.")})
-        assert isinstance(run.source, Duals)
         run.source.lam = tensors["source.duals"].clone()

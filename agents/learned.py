@@ -19,6 +19,7 @@ from pdi_gym.agents.criterion import CRITERION, judge, monte_carlo
 from pdi_gym.agents.instances import check_alike, describe, listed, load_instances, words
 from pdi_gym.agents.pdi import DiffusionAgent
 from pdi_gym.checkpoints import check_fits, fingerprints, load_card, load_network, save_network
+from pdi_gym.files import writable_folder
 from pdi_gym.inference import infer
 from pdi_gym.networks import Denoiser, NetworkConfig
 from pdi_gym.options import LearnedOptions, NetworkOptions, SupervisedOptions, check_device
@@ -109,6 +110,7 @@ class LearnedAgent(DiffusionAgent):
         )  # fmt: skip
         if not resume:
             self._begin(run, start)
+        writable_folder("out", folder)
         self.network = copy.deepcopy(run.run(resume, quiet)).to("cpu")
         self.card = self._card(run, problems) | ({} if command is None else {"command": command})
         self.save(folder)

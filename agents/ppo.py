@@ -11,11 +11,12 @@ from torch import Tensor
 
 from pdi_gym.agents.base import Agent, Observer, Trace, divisor_at_most
 from pdi_gym.checkpoints import digest
+from pdi_gym.files import writable_folder
 from pdi_gym.options import check_device
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
 from pdi_gym.samplers import Step
-from pdi_gym.validation import check_int, check_number
+from pdi_gym.validation import check_int, check_number, settle
 
 if TYPE_CHECKING:  # Stable-Baselines3 takes seconds to load and brings Matplotlib
     from pdi_gym.sb3.training import Rolled
@@ -62,6 +63,7 @@ class PPOOptions:
             check_number(name, getattr(self, name), 0)
         check_number("log_std", self.log_std)
         check_number("learning_rate", self.learning_rate, 0, above=True)
+        settle(self)
 
 
 @dataclass(frozen=True)
@@ -110,17 +112,18 @@ class PPO(Agent):
 
         `steps` counts slots over all environments. With `out`, the agent, a checkpoint of every
         round and events for TensorBoard are kept there; `resume` goes on where a stopped training
-        was, to the same end. `settings` are options of this agent, and arguments of the environment.
+        was, to the same end; SIGINT and SIGTERM stop it with its last whole round kept. `settings`
+        are options of this agent, and arguments of the environment.
         """
         from pdi_gym.sb3 import storage, training
 
-        check_int("steps", steps, 1), check_device(device)
+        check_int("steps", steps, 1), check_device(device), check_int("seed", seed, 0)
         own = {f.name for f in fields(PPOOptions)} & set(settings)
         self.overrides |= {name: settings[name] for name in own}
         options = PPOOptions(**self.overrides)
         setup = training.setup_of(env, {k: v for k, v in settings.items() if k not in own})
         described = training.describe(setup, options, seed)
-        folder = None if out is None else Path(out)
+        folder = None if out is None else writable_folder("out", Path(out))
         if folder is not None:
             storage.claim(folder, described, resume)
             super().save(folder)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -15,42 +16,107 @@ from safetensors.torch import save
 from torch import Tensor
 
 from pdi_gym import presets
-from pdi_gym.files import read_object, whole_file, write_text
+from pdi_gym.files import parse_json, read_object, regular_file, whole_file, write_text
 from pdi_gym.networks import Denoiser, NetworkConfig
 from pdi_gym.problem import Problem
 
-FORMAT = 1
+FORMAT = 2
+"""Of what is written; format 1, which has no digests, is still read."""
 WEIGHTS, CARD = "weights.safetensors", "card.json"
+_MOST_BYTES = 8 * 2**30
+_FLOATING = ("F16", "BF16", "F32", "F64")
 
 
-def save_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
-    """One file with the tensors and, in its header, JSON-ready metadata."""
+def check_format(path: Path, found: Any) -> None:
+    if isinstance(found, bool) or found not in (1, FORMAT):
+        raise ValueError(f"{path} has format {found!r}, this version reads 1 and {FORMAT}: save it anew")
+
+
+def sealed(content: dict[str, Any]) -> dict[str, Any]:
+    """The content of a JSON file with a digest of its own, by which any later change is noticed."""
+    return content | {"digest": _digest_of(content)}
+
+
+def check_seal(path: Path, content: dict[str, Any]) -> None:
+    """Refuse what was changed since it was saved."""
+    if "digest" not in content and content["format"] == 1:
+        return
+    if content.get("digest") != _digest_of(content):
+        raise ValueError(f"{path} was changed since it was saved: its digest differs; restore it")
+
+
+def _digest_of(content: dict[str, Any]) -> str:
+    own = {name: value for name, value in content.items() if name != "digest"}
+    return hashlib.sha256(json.dumps(own, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def save_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> str:
+    """One file with the tensors and, in its header, JSON-ready metadata; returns the digest of both."""
     packed = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    content = json.dumps(metadata, allow_nan=False)
+    whole = _whole_digest(packed, content)
     with whole_file(path) as temporary:
-        temporary.write_bytes(save(packed, {"format": str(FORMAT), "content": json.dumps(metadata)}))
+        temporary.write_bytes(save(packed, {"format": str(FORMAT), "content": content, "digest": whole}))
+    return whole
+
+
+def _whole_digest(tensors: dict[str, Tensor], content: str) -> str:
+    whole = hashlib.sha256(content.encode())
+    for name, tensor in sorted(tensors.items()):
+        whole.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
+        whole.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return whole.hexdigest()
+
+
+class Header(NamedTuple):
+    """What a file of tensors says before they are read: metadata, digest (None in format 1), layout."""
+
+    metadata: dict[str, Any]
+    digest: str | None
+    layout: dict[str, tuple[str, tuple[int, ...]]]
+
+
+def read_header(path: Path) -> Header:
+    """Metadata, and the type and shape of every tensor, without reading any."""
+    with _opened(path) as file:
+        return _header(path, file)
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """What `save_tensors` wrote; anything else is refused."""
+    """What `save_tensors` wrote, verified by its digest; anything else is refused."""
+    with _opened(path) as file:
+        header = _header(path, file)
+        tensors = {name: file.get_tensor(name) for name in header.layout}
+        if header.digest not in (None, _whole_digest(tensors, file.metadata()["content"])):
+            raise ValueError(f"{path} was changed since it was saved: its digest differs; restore it")
+    return tensors, header.metadata
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist: give the folder of a trained agent")
     try:
-        with safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        with safe_open(regular_file(path, _MOST_BYTES), "pt") as file:
+            yield file
     except SafetensorError as error:
         raise ValueError(
             f"{path} is not a whole safetensors file ({error}): it is cut short, or a pickle, which is "
             "never loaded; write it again with save or `pdi-gym train`"
         ) from None
-    if metadata.get("format") != str(FORMAT):
-        raise ValueError(
-            f"{path} has format {metadata.get('format')!r}, this version reads {FORMAT}: save it anew"
-        )
-    try:
-        return tensors, dict(json.loads(metadata["content"]))
-    except (KeyError, TypeError, ValueError):
-        raise ValueError(f"{path} does not say in its header what it is of: save it anew") from None
+
+
+def _header(path: Path, file: Any) -> Header:
+    said = file.metadata() or {}
+    if said.get("format") not in ("1", str(FORMAT)):
+        found = said.get("format")
+        raise ValueError(f"{path} has format {found!r}, this version reads 1 and {FORMAT}: save it anew")
+    content = parse_json(path, said["content"]) if "content" in said else None
+    if not isinstance(content, dict) or (said["format"] != "1" and "digest" not in said):
+        raise ValueError(f"{path} does not say in its header what it is of: save it anew")
+    slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+    layout = {name: (part.get_dtype(), tuple(part.get_shape())) for name, part in slices.items()}
+    return Header(content, said.get("digest"), layout)
 
 
 def check_finite(path: Path, tensors: dict[str, Tensor]) -> None:
@@ -113,11 +179,12 @@ def save_network(folder: Path, network: Denoiser, card: dict[str, Any], half: bo
     dtype = torch.float16 if half else torch.float32
     weights = {name: tensor.to(dtype) for name, tensor in network.state_dict().items()}
     config = asdict(network.config)
-    save_tensors(
+    whole = save_tensors(
         folder / WEIGHTS, weights, {"agent": card["agent"], "problem": card["problem"], "network": config}
     )
-    content = {"format": FORMAT, "network": {}, **card} | {"network": config}
-    write_text(folder / CARD, json.dumps(content, indent=1) + "\n")
+    content = {"format": FORMAT, "network": {}, **card}
+    content |= {"format": FORMAT, "network": config, "weights": whole}
+    write_text(folder / CARD, json.dumps(sealed(content), indent=1) + "\n")
 
 
 def load_card(folder: Path, agent: str) -> dict[str, Any]:
@@ -126,13 +193,16 @@ def load_card(folder: Path, agent: str) -> dict[str, Any]:
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist: give the folder of a trained agent")
     card = read_object(path)
-    if card.get("format") != FORMAT:
-        raise ValueError(f"{path} has format {card.get('format')!r}, this version reads {FORMAT}")
+    check_format(path, card.get("format"))
     if card.get("agent") != agent:
         raise ValueError(
             f"{path} is of agent {card.get('agent')!r}, not {agent!r}: use make_agent of that name"
         )
-    for name, kind in (("problem", str), ("network", dict)):
+    wanted: list[tuple[str, type]] = [("problem", str), ("network", dict)]
+    wanted += [("weights", str)] * (card["format"] == FORMAT) + [("fingerprints", list)] * (
+        "fingerprints" in card
+    )
+    for name, kind in wanted:
         if not isinstance(card.get(name), kind):
             raise ValueError(f"{path} must tell the {name}, got {card.get(name)!r}: save it anew")
     unknown = set(card["network"]) - {f.name for f in fields(NetworkConfig)}
@@ -142,31 +212,47 @@ def load_card(folder: Path, agent: str) -> dict[str, Any]:
         NetworkConfig(**card["network"])
     except ValueError as error:
         raise ValueError(f"{path} describes no network: {error}") from None
+    check_seal(path, card)
     return card
 
 
 def load_network(folder: Path, agent: str) -> tuple[Denoiser, dict[str, Any]]:
-    """The network of that agent and its card."""
-    card = load_card(folder, agent)
-    tensors, metadata = load_tensors(folder / WEIGHTS)
-    saved = metadata.pop("network", card["network"])  # the first weights did not keep it
-    if metadata != {"agent": card["agent"], "problem": card["problem"]}:
-        raise ValueError(
-            f"{folder / WEIGHTS} is of {metadata}, its card of {card['agent']}, {card['problem']}"
-        )
-    differing = sorted(k for k in {*saved, *card["network"]} if saved.get(k) != card["network"].get(k))
-    if differing:
-        k = differing[0]
-        raise ValueError(
-            f"{folder / WEIGHTS} was saved with {k} = {saved.get(k)!r}, its card tells "
-            f"{card['network'].get(k)!r}: restore the card"
-        )
-    network = NetworkConfig(**card["network"]).build()
-    expected = {name: tensor.shape for name, tensor in network.state_dict().items()}
-    found = {name: tensor.shape for name, tensor in tensors.items()}
-    if expected != found:
-        wrong = sorted(n for n in expected.keys() | found.keys() if expected.get(n) != found.get(n))
-        raise ValueError(f"{folder / WEIGHTS} does not fit its card: {', '.join(wrong[:3])} differ")
-    check_finite(folder / WEIGHTS, tensors)
+    """The network of that agent and its card; nothing is built before header and card agree."""
+    card, path = load_card(folder, agent), folder / WEIGHTS
+    header = read_header(path)
+    _check_same(path, header.metadata, card)
+    config = NetworkConfig(**card["network"])
+    _check_layout(path, header.layout, config.shapes())
+    if card.get("weights") != header.digest:
+        raise ValueError(f"{path} holds other weights than its card tells: restore both")
+    tensors, _ = load_tensors(path)
+    check_finite(path, tensors)
+    network = config.build()
     network.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
     return network.eval().requires_grad_(False), card
+
+
+def _check_same(path: Path, metadata: dict[str, Any], card: dict[str, Any]) -> None:
+    """Refuse weights of another agent, kind of problem or network than the card's."""
+    saved = metadata.get("network", card["network"])  # the first weights did not keep it
+    own = {name: value for name, value in metadata.items() if name != "network"}
+    if own != {"agent": card["agent"], "problem": card["problem"]} or not isinstance(saved, dict):
+        raise ValueError(f"{path} is of {own}, its card of {card['agent']}, {card['problem']}")
+    for name in sorted({*saved, *card["network"]}):
+        ours, theirs = card["network"].get(name), saved.get(name)
+        if ours != theirs:
+            raise ValueError(
+                f"{path} was saved with {name} = {theirs!r}, its card tells {ours!r}: restore the card"
+            )
+
+
+def _check_layout(
+    path: Path, layout: dict[str, tuple[str, tuple[int, ...]]], expected: dict[str, tuple[int, ...]]
+) -> None:
+    found = {name: shape for name, (_, shape) in layout.items()}
+    if expected != found:
+        wrong = sorted(n for n in expected.keys() | found.keys() if expected.get(n) != found.get(n))
+        raise ValueError(f"{path} does not fit its card: {', '.join(wrong[:3])} differ")
+    for name, (dtype, _) in layout.items():
+        if dtype not in _FLOATING:
+            raise ValueError(f"{path} holds {dtype} in {name}, weights are floating-point: train it again")

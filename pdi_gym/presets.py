@@ -26,7 +26,7 @@ from pdi_gym.problem import Problem
 from pdi_gym.problems.mixture import MixtureOfGaussians
 from pdi_gym.problems.portfolio import Portfolio
 from pdi_gym.problems.wireless import WirelessPower
-from pdi_gym.validation import suggest
+from pdi_gym.validation import settle, suggest
 
 PRESETS = ("fast", "paper")
 
@@ -210,8 +210,8 @@ def _market_units(problem: Portfolio, options_type: type[Any], preset: str) -> d
     return {}
 
 
-def check_overrides(agent: str, options_type: type[Any], overrides: dict[str, Any]) -> None:
-    """Refuse, before any problem is seen, unknown names, bad values and options that would be ignored."""
+def check_overrides(agent: str, options_type: type[Any], overrides: dict[str, Any]) -> dict[str, Any]:
+    """The given options as plain numbers; unknown names, bad values and ignored options are refused."""
     known = _names(options_type)
     for name in overrides:
         if name not in known:
@@ -223,3 +223,5 @@ def check_overrides(agent: str, options_type: type[Any], overrides: dict[str, An
     for name in overrides:
         if name in unread:
             raise TypeError(f"{agent} ignores {name!r} with {unread[name]}: leave one of them out")
+    settle(options)
+    return {name: getattr(options, name) for name in overrides}

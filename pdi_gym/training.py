@@ -19,15 +19,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
 
-from pdi_gym.checkpoints import load_tensors, save_network, save_tensors
+from pdi_gym.checkpoints import save_network, save_tensors
 from pdi_gym.files import write_text
 from pdi_gym.networks import Denoiser
 from pdi_gym.sources import Piece, Source
 from pdi_gym.training_options import TrainingOptions
-
-STATE = "state.safetensors"
-_BANDS = 4
-"""Noise levels for which the loss is reported apart, by the angle atan(σ/α)."""
+from pdi_gym.training_state import BANDS, STATE, check_tensors, read_state
 
 
 class Stopped(KeyboardInterrupt):
@@ -88,7 +85,7 @@ class Training:
         with (
             Progress(*columns, disable=quiet, console=Console(quiet=quiet, soft_wrap=True)) as progress,
             self._events() as writer,
-            _signals() as asked,
+            stop_signals() as asked,
         ):
             bar = progress.add_task("training", total=self.options.steps, completed=self.step)
             while self.step < self.options.steps:
@@ -118,7 +115,7 @@ class Training:
             group["lr"] = self.options.rate * self._schedule()
         self.optimiser.zero_grad()
         pieces = list(self.source.pieces(self.step))
-        total, bands = 0.0, torch.zeros(2, _BANDS)
+        total, bands = 0.0, torch.zeros(2, BANDS)
         for piece in pieces:
             errors = self._errors(piece)
             torch.autograd.backward(errors.mean() / len(pieces))
@@ -161,6 +158,10 @@ class Training:
 
     def _record(self) -> None:
         figures = self.validate(self.average)
+        for name, value in figures.items():
+            if not math.isfinite(value):
+                where = f"{self.settings['agent']} on {self.settings['problem']}"
+                raise FloatingPointError(f"{where}: {name} is {value} in the validation at step {self.step}")
         losses = torch.tensor([loss for loss, _ in self._losses])
         bands = torch.tensor([[math.nan if b is None else b for b in band] for _, band in self._losses])
         row = {
@@ -184,7 +185,7 @@ class Training:
         writer.add_scalar("loss/all", row["loss"], step)
         for i, value in enumerate(row["loss_by_noise"]):
             if value is not None:
-                writer.add_scalar(f"loss by noise/{i / _BANDS:.2f} to {(i + 1) / _BANDS:.2f}", value, step)
+                writer.add_scalar(f"loss by noise/{i / BANDS:.2f} to {(i + 1) / BANDS:.2f}", value, step)
         for name, value in row["validation"].items():
             writer.add_scalar(f"validation/{name}", value, step)
         for name, value in self.source.notes().items():
@@ -219,9 +220,11 @@ class Training:
         write_text(self.out / "history.json", json.dumps(self.history, indent=1) + "\n")
 
     def restore(self) -> None:
-        tensors, metadata = load_tensors(self.out / STATE)
+        path = self.out / STATE
+        tensors, metadata = read_state(path)
         require(str(self.out), metadata["options"], asdict(self.options))
         require(str(self.out), metadata["settings"], self.settings)
+        check_tensors(path, tensors, self.network, self.source, metadata["step"])
         self.step, self._earlier, self.history = metadata["step"], metadata["seconds"], metadata["history"]
         self._losses = [(a, b) for a, b in metadata["losses"]]
         self.source.task.generator.set_state(tensors["generator"])
@@ -263,14 +266,12 @@ def _known(bands: Tensor) -> list[float | None]:
 
 def _by_band(errors: Tensor, angle: Tensor) -> Tensor:
     """(2, bands): sums of errors and counts by noise level."""
-    band = (angle * _BANDS).long().clamp(0, _BANDS - 1)
-    return torch.stack(
-        [torch.zeros(_BANDS).index_add_(0, band, v) for v in (errors, torch.ones_like(errors))]
-    )
+    band = (angle * BANDS).long().clamp(0, BANDS - 1)
+    return torch.stack([torch.zeros(BANDS).index_add_(0, band, v) for v in (errors, torch.ones_like(errors))])
 
 
 @contextmanager
-def _signals() -> Iterator[list[int]]:
+def stop_signals() -> Iterator[list[int]]:
     """A list that SIGINT and SIGTERM append to, so that the step under way is finished first.
 
     A SIGINT after that interrupts at once.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pdi_gym.validation import check_int, check_number
+from pdi_gym.validation import check_int, check_number, settle
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,3 +102,4 @@ class TrainingOptions:
                 raise ValueError(f"{name} must be in [0, 1], got {getattr(self, name)}")
         if self.chains % self.groups:
             raise ValueError(f"groups must divide chains = {self.chains}, got {self.groups}")
+        settle(self)

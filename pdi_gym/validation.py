@@ -5,31 +5,56 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable
+from dataclasses import fields
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 
-def check_int(name: str, value: Any, minimum: int) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < minimum:
+def check_int(name: str, value: Any, minimum: int, maximum: int | None = None) -> int:
+    whole = not isinstance(value, bool | np.bool_) and hasattr(value, "__index__") and not _array(value)
+    if not whole or int(value) < minimum:
         raise ValueError(f"{name} must be a whole number ≥ {minimum}, got {value!r}")
+    if maximum is not None and int(value) > maximum:
+        raise ValueError(f"{name} must be at most {maximum}, got {value!r}")
     return int(value)
 
 
 def check_number(
     name: str, value: Any, minimum: float = -math.inf, *, above: bool = False, allow_inf: bool = False
 ) -> float:
-    """A finite number ≥ minimum, or > minimum with `above`."""
+    """A finite number ≥ minimum, or > minimum with `above`; neither a string of digits nor a truth value."""
     bound = f"{'>' if above else '≥'} {minimum:g}"
     try:
+        if isinstance(value, str | bytes | bytearray | bool | np.bool_) or _array(value):
+            raise TypeError
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError, RuntimeError):
         raise ValueError(f"{name} must be a number {bound}, got {value!r}") from None
     finite = math.isfinite(number) or (allow_inf and number == math.inf)
     if not finite or number < minimum or (above and number == minimum):
         raise ValueError(f"{name} must be a finite number {bound}, got {value!r}")
     return number
+
+
+def _array(value: Any) -> bool:
+    return getattr(value, "ndim", 0) != 0
+
+
+def settle(settings: Any) -> None:
+    """Turn the NumPy and torch scalars of a frozen dataclass into Python's own, which JSON can hold.
+
+    Fields that are declared to be truth values must hold one.
+    """
+    for field in fields(settings):
+        value = getattr(settings, field.name)
+        if hasattr(value, "item") and not _array(value):
+            value = value.item()
+            object.__setattr__(settings, field.name, value)
+        if field.type == "bool" and not isinstance(value, bool):
+            raise ValueError(f"{field.name} must be True or False, got {value!r}")
 
 
 def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:

@@ -38,7 +38,7 @@ def main(args: Args) -> None:
         name = f"{agent}-{card['problem']}"
         curve = card.pop("curve")
         if not args.curves_only:
-            described = {k: v for k, v in card.items() if k not in ("format", "network")}
+            described = {k: v for k, v in card.items() if k not in ("format", "network", "digest", "weights")}
             save_network(zoo.FOLDER / name, network, described, half=True)
         place = args.results / name
         write_text(place / "history.json", json.dumps(curve, indent=1) + "\n")
@@ -48,6 +48,7 @@ def main(args: Args) -> None:
         if agent == "dt" and not args.curves_only:
             shutil.copytree(folder / "checkpoints", place / "checkpoints", dirs_exist_ok=True)
         print(f"{name}: {card['parameters']} parameters, best at step {card['best_step']}")
+    zoo.write_digests()
 
 
 if __name__ == "__main__":

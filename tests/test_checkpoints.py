@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 import zipfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -42,8 +44,8 @@ def saved(folder: Path, card: dict[str, Any], **config: Any) -> Any:
 
 
 def edit(path: Path, **changes: Any) -> None:
-    """Change entries of a JSON file; None removes one."""
-    content = json.loads(path.read_text()) | changes
+    """Change entries of a JSON file, None removing one, as if it were of the format without digests."""
+    content = json.loads(path.read_text()) | {"format": 1, "digest": None} | changes
     path.write_text(json.dumps({k: v for k, v in content.items() if v is not None}))
 
 
@@ -85,7 +87,7 @@ def test_another_agents_weights_are_refused(folder: Path) -> None:
 def test_an_unknown_version_is_refused(folder: Path) -> None:
     card = json.loads((folder / "card.json").read_text())
     (folder / "card.json").write_text(json.dumps(card | {"format": 99}))
-    with pytest.raises(ValueError, match="has format 99, this version reads 1"):
+    with pytest.raises(ValueError, match="has format 99, this version reads 1 and 2"):
         load_network(folder, "pdi-net")
 
 
@@ -102,7 +104,7 @@ def test_a_card_that_does_not_fit_is_refused(folder: Path) -> None:
         ({"network": card["network"] | {"colour": 1}}, "unknown colour"),
         ({"problem": "portfolio"}, "its card of pdi-net, portfolio"),
     ):
-        (folder / "card.json").write_text(json.dumps(card | change))
+        edit(folder / "card.json", **(card | change | {"format": 1, "digest": None}))
         with pytest.raises(ValueError, match=message):
             load_network(folder, "pdi-net")
     (folder / "card.json").write_text("{")
@@ -133,7 +135,7 @@ def test_files_of_another_making_are_refused(folder: Path) -> None:
         load_network(folder, "pdi-net")
     for header in ({}, {"content": "{"}, {"content": "1"}):
         save_file({"a": torch.zeros(1)}, folder / "weights.safetensors", {"format": "1", **header})
-        with pytest.raises(ValueError, match="weights.safetensors does not say in its header what it is of"):
+        with pytest.raises(ValueError, match="weights.safetensors (does not say in its header|is not JSON)"):
             load_network(folder, "pdi-net")
     (folder / "card.json").write_text("[]")
     with pytest.raises(ValueError, match="card.json must hold an object, got list"):
@@ -172,7 +174,121 @@ def test_a_card_of_fewer_settings_is_completed(tmp_path: Path) -> None:
     assert load_network(tmp_path, "dt")[0].config == network.config
 
 
+def test_any_change_of_weights_or_card_is_noticed(folder: Path) -> None:
+    """A flipped bit that leaves every weight finite, weights of a sibling, a figure of the card."""
+    path, card = folder / "weights.safetensors", folder / "card.json"
+    whole, told = path.read_bytes(), card.read_text()
+    path.write_bytes(whole[:-4] + bytes([whole[-4] ^ 1]) + whole[-3:])
+    with pytest.raises(ValueError, match="weights.safetensors was changed since it was saved"):
+        load_network(folder, "pdi-net")
+    torch.manual_seed(1)
+    sibling = NetworkConfig(inputs=3, width=8, depth=1, messages=4).build()
+    save_network(folder / "sibling", sibling, CARD)
+    path.write_bytes((folder / "sibling" / path.name).read_bytes())
+    with pytest.raises(ValueError, match="weights.safetensors holds other weights than its card tells"):
+        load_network(folder, "pdi-net")
+    path.write_bytes(whole)
+    for change in ({"seconds": 1.0}, {"weights": "0"}, {"digest": "0"}, {"format": 1}):
+        card.write_text(json.dumps(json.loads(told) | change))
+        with pytest.raises(ValueError, match="card.json was changed since it was saved"):
+            load_network(folder, "pdi-net")
+    card.write_text(json.dumps({k: v for k, v in json.loads(told).items() if k != "digest"}))
+    with pytest.raises(ValueError, match="card.json was changed since it was saved"):
+        load_network(folder, "pdi-net")
+    card.write_text(json.dumps(json.loads(told)))  # other white space says the same
+    assert load_network(folder, "pdi-net")[1]["problem"] == "wireless"
+
+
+def test_weights_of_whole_numbers_are_refused(folder: Path) -> None:
+    net = NetworkConfig(inputs=3, width=8, depth=1, messages=4).build()
+    whole = {name: tensor.long() for name, tensor in net.state_dict().items()}
+    content = json.dumps({"agent": "pdi-net", "problem": "wireless"})
+    save_file(whole, folder / "weights.safetensors", {"format": "1", "content": content})
+    edit(folder / "card.json", weights=None)
+    with pytest.raises(ValueError, match="weights.safetensors holds I64 in body.*floating-point"):
+        load_network(folder, "pdi-net")
+
+
+def test_a_card_cannot_ask_for_all_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the bounds nothing is tried; within them, shapes are compared before a network is built."""
+    network = json.loads((folder / "card.json").read_text())["network"]
+    for name in ("width", "depth", "messages", "hops", "levels", "inputs", "n_duals"):
+        edit(folder / "card.json", network=network | {name: 30_000_000})
+        with pytest.raises(ValueError, match=f"card.json describes no network: {name} must be at most"):
+            load_network(folder, "pdi-net")
+    for value in (True, "8", 8.0, None):
+        edit(folder / "card.json", network=network | {"width": value})
+        with pytest.raises(ValueError, match="card.json describes no network: width must be a whole number"):
+            load_network(folder, "pdi-net")
+    wide = network | {"width": 4096, "messages": 4096}
+    content = json.dumps({"agent": "pdi-net", "problem": "wireless", "network": wide})
+    save_file({"a": torch.zeros(1)}, folder / "weights.safetensors", {"format": "1", "content": content})
+    edit(folder / "card.json", network=wide, weights=None)
+    built: list[str] = []
+    build = NetworkConfig.build
+
+    def watched(config: NetworkConfig) -> Any:
+        net = build(config)
+        built.extend({p.device.type for p in net.parameters()})
+        return net
+
+    monkeypatch.setattr(NetworkConfig, "build", watched)
+    with pytest.raises(ValueError, match="weights.safetensors does not fit its card"):
+        load_network(folder, "pdi-net")
+    assert built == ["meta"]
+
+
+@pytest.mark.parametrize("body", ["mlp", "gnn", "ugnn"])
+def test_shapes_are_those_of_the_network(body: str) -> None:
+    config = NetworkConfig(body=body, inputs=3, n_duals=2, width=8, depth=2, messages=4, simplex=True)
+    assert config.shapes() == {k: tuple(v.shape) for k, v in config.build().state_dict().items()}
+
+
+def test_a_shipped_file_that_was_changed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(zoo.FOLDER / "st-mixture", tmp_path / "st-mixture")
+    shutil.copy(zoo.FOLDER / zoo.DIGESTS, tmp_path)
+    monkeypatch.setattr(zoo, "FOLDER", tmp_path)
+    problem = MixtureOfGaussians.instance()
+    assert zoo.network("st", problem).config.body == "mlp"
+    path = tmp_path / "st-mixture" / "weights.safetensors"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-2] + bytes([whole[-2] ^ 1]) + whole[-1:])
+    zoo.load.cache_clear()
+    with pytest.raises(ValueError, match="weights.safetensors differs from what was shipped"):
+        zoo.network("st", problem)
+    zoo.load.cache_clear()
+
+
 # The settings of an agent.
+
+
+@pytest.mark.parametrize("value", ["50", b"5", True, np.True_, np.array([5]), None, 1j])
+def test_only_numbers_are_taken_for_numbers(value: Any) -> None:
+    for name in ("T", "beta"):
+        with pytest.raises(ValueError, match=f"{name} must be a"):
+            make_agent("pdi-mc", **{name: value})
+    with pytest.raises(ValueError, match="shared_dual must be True or False"):
+        make_agent("pdl", shared_dual="no")
+
+
+def test_numbers_of_other_libraries_become_plain(tmp_path: Path) -> None:
+    given = {"T": np.int64(7), "beta": np.float32(0.5), "dual_step": torch.tensor(0.25), "n_draws": 3}
+    agent = make_agent("pdi-mc", **given)
+    assert {k: type(v) for k, v in agent.overrides.items()} == {
+        "T": int, "beta": float, "dual_step": float, "n_draws": int,
+    }  # fmt: skip
+    agent.save(tmp_path)
+    assert make_agent("pdi-mc").load(tmp_path).overrides == agent.overrides
+    config = NetworkConfig(inputs=np.int64(3), data_scale=np.float32(0.5), dual=np.True_)
+    assert json.loads(json.dumps(asdict(config)))["dual"] is True
+
+
+def test_changed_settings_are_noticed(tmp_path: Path) -> None:
+    make_agent("pdi-mc", T=7).save(tmp_path)
+    path = tmp_path / "agent.json"
+    path.write_text(path.read_text().replace('"T": 7', '"T": 8'))
+    with pytest.raises(ValueError, match="agent.json was changed since it was saved"):
+        make_agent("pdi-mc").load(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +296,7 @@ def test_a_card_of_fewer_settings_is_completed(tmp_path: Path) -> None:
     [
         ('{"agent": "pdi', "agent.json is not JSON"),
         ("[]", "agent.json must hold an object, got list"),
-        ('{"format": 2, "agent": "pdi-mc"}', "agent.json has format 2, this version reads 1"),
+        ('{"format": 3, "agent": "pdi-mc"}', "agent.json has format 3, this version reads 1"),
         ('{"agent": "pdi-mc", "preset": "fast"}', "agent.json must tell the options, got None"),
         ('{"agent": "pdi-mc", "options": {}}', "agent.json .*: preset must be one of fast, paper; got None"),
         ('{"agent": "pdi-mc", "preset": "bogus", "options": {}}', "agent.json .*: preset .* got 'bogus'"),

@@ -10,10 +10,14 @@ import pytest
 import torch
 
 from pdi_gym.agents import make_agent
+from pdi_gym.checkpoints import load_tensors, save_tensors
 from pdi_gym.envs import ErgodicEnv
 from pdi_gym.evaluation import evaluate
 from pdi_gym.problems import WirelessPower
+from pdi_gym.sb3 import storage, training
+from pdi_gym.training import Stopped
 from tests.cases import Sensors, Unbounded
+from tests.training_cases import interrupt
 
 TINY: dict[str, Any] = {
     "n_envs": 2,
@@ -101,8 +105,6 @@ def test_save_and_load(trained: Any, tmp_path: Path) -> None:
 
 
 def test_load_refuses_other_files(tmp_path: Path) -> None:
-    from pdi_gym.checkpoints import save_tensors
-
     agent = make_agent("ppo")
     with pytest.raises(FileNotFoundError, match=r"agent\.json does not exist"):
         agent.load(tmp_path)
@@ -143,6 +145,46 @@ def test_a_resumed_training_ends_as_one_without_a_stop(problem: Any, tmp_path: P
     with pytest.raises(ValueError, match="holds a training with another options and seed"):
         make_agent("ppo", **TINY, log_std=0.0).learn(problem, steps=ROUND, out=tmp_path, seed=1, resume=True)
     assert list((tmp_path / "tensorboard").glob("events*"))
+
+
+@pytest.mark.parametrize("at", [1, 35, 70], ids=["at once", "later", "last"])
+def test_a_stopped_training_goes_on_to_the_same_end(
+    at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGTERM comes in a slot of the first, second and third round."""
+    problem = Sensors()
+    whole = make_agent("ppo", **TINY).learn(problem, steps=3 * ROUND, seed=5)
+    with monkeypatch.context() as patch:
+        interrupt(patch, "_on_step", at, owner=training._Watch)
+        with pytest.raises(Stopped, match="whole rounds of training are in .*; go on with --resume"):
+            make_agent("ppo", **TINY).learn(problem, steps=3 * ROUND, seed=5, out=tmp_path)
+    resumed = make_agent("ppo", **TINY).learn(problem, steps=3 * ROUND, seed=5, out=tmp_path, resume=True)
+    assert resumed.config(problem)["weights"] == whole.config(problem)["weights"]
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("progress", {"rounds": True, "rewards": [0.0, 1.0, 1.0]}),
+        ("progress", {"rounds": 1}),
+        ("progress", [1]),
+        ("setup", {"problem": "Sensors"}),
+        ("policy.log_std", torch.zeros(7)),
+        ("policy.log_std", torch.zeros(3, dtype=torch.long)),
+        ("optimiser.0.exp_avg", None),
+        ("surprise", torch.zeros(1)),
+    ],
+)
+def test_an_incomplete_checkpoint_is_refused(tmp_path: Path, name: str, value: Any) -> None:
+    make_agent("ppo", **TINY).learn(Sensors(), steps=ROUND, out=tmp_path)
+    tensors, metadata = load_tensors(tmp_path / storage.FILE)
+    place: dict[str, Any] = metadata if name in metadata else tensors
+    place[name] = value
+    kept = {k: v for k, v in tensors.items() if v is not None}
+    save_tensors(tmp_path / storage.FILE, kept, metadata)
+    with pytest.raises(ValueError, match=rf"ppo\.safetensors .*{name.removeprefix('policy.')}"):
+        make_agent("ppo", **TINY).learn(Sensors(), steps=2 * ROUND, out=tmp_path, resume=True)
 
 
 def test_training_uses_the_training_split_and_the_options_it_is_given() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import shutil
 import signal
 import threading
 import time
@@ -16,11 +18,12 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from pdi_gym.agents import learned
 from pdi_gym.agents.criterion import judge
-from pdi_gym.checkpoints import load_tensors
+from pdi_gym.checkpoints import load_tensors, save_tensors
 from pdi_gym.networks import NetworkConfig
 from pdi_gym.problems import MixtureOfGaussians, WirelessPower
 from pdi_gym.sources import Duals, Experts, Replay
-from pdi_gym.training import STATE, Stopped, Training
+from pdi_gym.training import Stopped, Training
+from pdi_gym.training_state import STATE
 from tests.training_cases import LEARNED, USERS, interrupt, learn, task, weights
 
 ENV = "MixtureOfGaussians2D-v0"
@@ -260,3 +263,61 @@ def test_dual_training_records_the_distance_to_pdis_multipliers(tmp_path: Path) 
     # A round before step 0, 2 and 4, one rollout of 6 chains in each, over the sampler's 50 steps.
     assert agent.card["budget"]["rollout_network_calls"] == 3 * 6 * 50
     assert np.isfinite(rows[-1]["validation"]["criterion"])
+
+
+def _spoilt(tensors: dict[str, Any], metadata: dict[str, Any], name: str, value: Any) -> None:
+    place = metadata if name in metadata else tensors
+    if value is None:
+        del place[name]
+    else:
+        place[name] = place[name] + 9 if value == "beyond" else value
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        *((name, None) for name in ("step", "seconds", "history", "losses", "options", "settings")),
+        *(("step", value) for value in (True, "3", 3.0, -1)),
+        ("seconds", "1"),
+        ("history", [{"step": 3}]),
+        ("losses", [[1.0, [1.0]]]),
+        ("settings", {"agent": "pdi-net"}),
+        ("options", {}),
+        ("generator", None),
+        ("source.calls", None),
+        ("source.buffer.z", None),
+        ("best.body.first.weight", torch.zeros(2, 2)),
+        ("average.body.first.bias", torch.zeros(8, dtype=torch.long)),
+        ("network.body.first.bias", torch.full((8,), math.nan)),
+        ("optimiser.0.exp_avg", None),
+        ("source.buffer.index", "beyond"),
+        ("surprise", torch.zeros(1)),
+    ],
+)
+def test_an_incomplete_state_is_refused_by_file_and_field(
+    stopped: Path, tmp_path: Path, name: str, value: Any
+) -> None:
+    shutil.copytree(stopped, tmp_path, dirs_exist_ok=True)
+    tensors, metadata = load_tensors(tmp_path / STATE)
+    _spoilt(tensors, metadata, name, value)
+    save_tensors(tmp_path / STATE, tensors, metadata)
+    field = "buffer" if name.startswith("source.buffer.z") else name.replace(".body", ".*")
+    with pytest.raises(ValueError, match=f"{STATE} .*{field}"):
+        learn("pdi-net", tmp_path, T=5, resume=True)
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a training that was stopped between two rollouts."""
+    out = tmp_path_factory.mktemp("stopped")
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt(patch, "_gradient_step", 4)
+        with pytest.raises(Stopped):
+            learn("pdi-net", out, T=5)
+    return out
+
+
+def test_a_folder_that_cannot_be_written_is_refused_first(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="out must be somewhere that can be written, got '.*file/out'"):
+        learn("pdi-net", tmp_path / "file" / "out", T=5)

@@ -11,11 +11,21 @@ from torch import Tensor, nn
 from pdi_gym.networks.mlp import FiLMMLP
 from pdi_gym.problem import Problem
 from pdi_gym.problems.graph import Graph
-from pdi_gym.validation import check_choice, check_int, check_number
+from pdi_gym.validation import check_choice, check_int, check_number, settle
 
 __all__ = ["Denoiser", "NetworkConfig"]
 
 BODIES = ("mlp", "gnn", "ugnn")
+_MOST = {
+    "width": 4096,
+    "depth": 32,
+    "messages": 4096,
+    "hops": 8,
+    "levels": 6,
+    "inputs": 1_000_000,
+    "n_duals": 1_000_000,
+}
+"""Bounds far beyond any use: a damaged card must not ask for all memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,9 +63,15 @@ class NetworkConfig:
         check_choice("body", self.body, BODIES)
         check_choice("predicts", self.predicts, ("clean", "noise"))
         check_number("alpha_min", self.alpha_min, 0)
-        for name in ("width", "depth", "messages", "hops", "levels", "inputs"):
-            check_int(name, getattr(self, name), 1)
+        for name, most in _MOST.items():
+            check_int(name, getattr(self, name), 0 if name == "n_duals" else 1, most)
         check_number("data_scale", self.data_scale, 0, above=True)
+        settle(self)
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the network's weights, found without memory for them."""
+        with torch.device("meta"):
+            return {name: tuple(tensor.shape) for name, tensor in self.build().state_dict().items()}
 
     def build(self) -> Denoiser:
         if self.body == "mlp":

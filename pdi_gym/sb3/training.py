@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +32,7 @@ from pdi_gym.sb3.graph import GraphObservation, GraphPolicy
 from pdi_gym.sb3.lagrangian import LagrangianVecReward
 from pdi_gym.sb3.storage import checkpoint, restore
 from pdi_gym.sb3.vec_env import SB3VecEnv
+from pdi_gym.training import Stopped, stop_signals
 
 ROLLOUTS = 8
 """Rollouts of a round: it starts with fresh horizons and ends with a checkpoint."""
@@ -129,7 +130,8 @@ def train(
     """Learn for at least `steps` slots, all rows counted, from the checkpoint in `out` if there is one.
 
     Training goes in rounds. Every round seeds itself by its number and starts fresh horizons, so
-    that a run continued from a checkpoint ends as one that was never stopped.
+    that a run continued from a checkpoint ends as one that was never stopped. SIGINT and SIGTERM end a
+    training with `out` at the slot under way; the round that it belongs to is done anew on resuming.
     """
     venv, charged = lagrangian_env(setup, options, options.n_envs, options.horizon)
     scaled = VecNormalize(venv, norm_obs=False, gamma=0.0)
@@ -141,14 +143,16 @@ def train(
     first = 0 if out is None else restore(out, model, scaled)
     numbers = range(first, -(-steps // slots))
     progress = track(numbers, "training", console=Console(quiet=quiet), disable=quiet)
-    with one_thread():
+    stopping: AbstractContextManager[list[int]] = nullcontext([]) if out is None else stop_signals()
+    with one_thread(), stopping as asked:
         for number in progress:
             with own_randomness(int(seeding.rng(seed, seeding.POLICY, number).integers(2**31))) as start:
                 model.set_random_seed(start)
                 model.num_timesteps = number * slots
                 model._last_obs = None  # SB3 resets the environments when there is none
                 charged.multipliers.restart(slice(None))  # a single instance would keep them
-                model.learn(slots, _Watch(charged), reset_num_timesteps=False)
+                watch = _Watch(charged, asked, f"{number} whole rounds of training are in {out}")
+                model.learn(slots, watch, reset_num_timesteps=False)
             if out is not None:
                 checkpoint(out, model, scaled, number + 1, describe(setup, options, seed))
     venv.close()
@@ -213,13 +217,15 @@ def roll(
 
 
 class _Watch(BaseCallback):
-    """Writes how far averages are violated, and λ, beside SB3's own scalars."""
+    """Writes how far averages are violated, and λ, beside SB3's own scalars; stops when it is asked to."""
 
-    def __init__(self, charged: LagrangianVecReward):
+    def __init__(self, charged: LagrangianVecReward, asked: list[int], done: str):
         super().__init__()
-        self._charged = charged
+        self._charged, self._asked, self._done = charged, asked, done
 
     def _on_step(self) -> bool:
+        if self._asked:
+            raise Stopped(f"{self._done}; go on with --resume")
         return True
 
     def _on_rollout_end(self) -> None:
