@@ -11,7 +11,6 @@ from torch import Tensor
 from pdi_gym.agents.criterion import monte_carlo
 from pdi_gym.agents.learned import LearnedAgent
 from pdi_gym.options import DualTrainingOptions, LearnedOptions
-from pdi_gym.problem import Problem
 from pdi_gym.rollouts import Task
 from pdi_gym.sources import Duals, Source
 from pdi_gym.training import Training, require
