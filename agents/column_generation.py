@@ -8,13 +8,13 @@ from torch import Tensor
 
 from pdi_gym import presets
 from pdi_gym.agents.base import Agent, Observer, Trace
-from pdi_gym.column_generation import Pool, descent_pricer, first_path, generate_columns, select
 from pdi_gym.options import ColumnOptions, DiffusionOptions
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
 from pdi_gym.samplers import Samples, pdi
 from pdi_gym.schedules import make_schedule
 from pdi_gym.scores import MonteCarloScore
+from pdi_gym.time_sharing.column_generation import Pool, descent_pricer, first_path, generate_columns, select
 
 _COLD_T = 50
 _COOLING = 10.0

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from pdi_gym.agents.criterion import monte_carlo
 from pdi_gym.agents.learned import LearnedAgent
 from pdi_gym.options import DualTrainingOptions, LearnedOptions
-from pdi_gym.rollouts import Task
-from pdi_gym.sources import Duals, Source
-from pdi_gym.training import Training, require
-from pdi_gym.training_state import STATE, check_tensors, read_state
+from pdi_gym.training.criterion import monte_carlo
+from pdi_gym.training.loop import Training, require
+from pdi_gym.training.rollouts import Task
+from pdi_gym.training.sources import Duals, Source
+from pdi_gym.training.state import STATE, check_tensors, read_state
 
 
 class DualTraining(LearnedAgent):

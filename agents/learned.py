@@ -15,8 +15,6 @@ import torch
 
 from pdi_gym import presets, zoo
 from pdi_gym.agents.base import Agent, divisor_at_most
-from pdi_gym.agents.criterion import CRITERION, judge, monte_carlo
-from pdi_gym.agents.instances import check_alike, describe, listed, load_instances, words
 from pdi_gym.agents.pdi import DiffusionAgent
 from pdi_gym.checkpoints import check_fits, fingerprints, load_card, load_network, save_network
 from pdi_gym.files import writable_folder
@@ -24,14 +22,16 @@ from pdi_gym.inference import infer
 from pdi_gym.networks import Denoiser, NetworkConfig
 from pdi_gym.options import LearnedOptions, NetworkOptions, SupervisedOptions, check_device
 from pdi_gym.problem import Problem
-from pdi_gym.rollouts import Task
 from pdi_gym.samplers import Samples
 from pdi_gym.schedules import make_schedule
 from pdi_gym.scores import NetworkScore
-from pdi_gym.sources import Experts, Replay, Source
-from pdi_gym.training import Training
-from pdi_gym.training_options import TrainingOptions
-from pdi_gym.training_presets import setup
+from pdi_gym.training.criterion import CRITERION, judge, monte_carlo
+from pdi_gym.training.instances import check_alike, describe, listed, load_instances, words
+from pdi_gym.training.loop import Training
+from pdi_gym.training.options import TrainingOptions
+from pdi_gym.training.presets import setup
+from pdi_gym.training.rollouts import Task
+from pdi_gym.training.sources import Experts, Replay, Source
 from pdi_gym.validation import check_int
 
 

@@ -19,7 +19,7 @@ from pdi_gym.samplers import Step
 from pdi_gym.validation import check_int, check_number, settle
 
 if TYPE_CHECKING:  # Stable-Baselines3 takes seconds to load and brings Matplotlib
-    from pdi_gym.sb3.training import Rolled
+    from pdi_gym.rl.training import Rolled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +115,7 @@ class PPO(Agent):
         was, to the same end; SIGINT and SIGTERM stop it with its last whole round kept. `settings`
         are options of this agent, and arguments of the environment.
         """
-        from pdi_gym.sb3 import storage, training
+        from pdi_gym.rl import storage, training
 
         check_int("steps", steps, 1), check_device(device), check_int("seed", seed, 0)
         own = {f.name for f in fields(PPOOptions)} & set(settings)
@@ -145,7 +145,7 @@ class PPO(Agent):
         if network.setup["problem"] != type(problem).__name__:
             where, here = network.setup["problem"], type(problem).__name__
             raise ValueError(f"ppo was trained on {where}, not on {here}: train it there")
-        from pdi_gym.sb3 import training
+        from pdi_gym.rl import training
 
         rows = divisor_at_most(n, options.rows)
         slots = options.burn_in + n // rows
@@ -166,7 +166,7 @@ class PPO(Agent):
 
     def save(self, folder: str | Path) -> None:
         """Write settings, and the network with where it was trained as safetensors, to `folder`."""
-        from pdi_gym.sb3 import storage
+        from pdi_gym.rl import storage
 
         network = self._trained()
         super().save(folder)
@@ -174,7 +174,7 @@ class PPO(Agent):
 
     def load(self, folder: str | Path) -> PPO:
         """Take over what `save`, or a training with `out`, wrote."""
-        from pdi_gym.sb3 import storage
+        from pdi_gym.rl import storage
 
         settings = self._stored_settings(folder)
         self._network = Network(*storage.read(Path(folder)))

@@ -22,10 +22,11 @@ from typing import Any
 import gymnasium as gym
 
 import pdi_gym  # noqa: F401  (registers the environments)
-from pdi_gym import reproduce, zoo
+from pdi_gym import zoo
 from pdi_gym.agents import AGENTS, make_agent
-from pdi_gym.agents.instances import load_instances
 from pdi_gym.envs import ErgodicEnv
+from pdi_gym.experiments import registry
+from pdi_gym.training.instances import load_instances
 
 DOCS = Path(__file__).parent
 
@@ -62,10 +63,10 @@ API: dict[str, tuple[str, ...]] = {
     "pdi_gym.schedules": ("make_schedule",),
     "pdi_gym.scores": ("MonteCarloScore", "ExactScore"),
     "pdi_gym.diffusion": ("tweedie",),
-    "pdi_gym.statistics": ("bootstrap", "paired", "pareto"),
-    "pdi_gym.outputs": ("write_outputs",),
-    "pdi_gym.report": ("write_report",),
-    "pdi_gym.rendering": ("play", "save"),
+    "pdi_gym.report.statistics": ("bootstrap", "paired", "pareto"),
+    "pdi_gym.report.outputs": ("write_outputs",),
+    "pdi_gym.report.page": ("write_report",),
+    "pdi_gym.report.animation": ("play", "save"),
     "pdi_gym.sb3": (
         "make_sb3_vec",
         "SB3VecEnv",
@@ -224,8 +225,8 @@ def methods(cls: type[Any]) -> str:
 def reproduction() -> str:
     """The paper's experiments with their verdicts, then the other scripts under runs/."""
     note = NOTE.replace("edit the docstring instead", "run the experiments instead")
-    lines = [note, "# Reproduction\n", reproduce.page(), "## Other scripts\n"]
-    named = {reproduce.script(name) for name in reproduce.EXPERIMENTS}
+    lines = [note, "# Reproduction\n", registry.page(), "## Other scripts\n"]
+    named = {registry.script(name) for name in registry.EXPERIMENTS}
     for path in sorted(p for p in (DOCS.parent / "runs").glob("*.py") if p not in named):
         text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
         commands = [line for line in text.splitlines() if line.startswith("python ")]

@@ -262,10 +262,12 @@ class ErgodicEnv(gym.Env[Any, np.ndarray]):
         )
 
     def _picture(self) -> np.ndarray:
-        from pdi_gym import plots
+        from pdi_gym import drawing
 
         assert self._state is not None
-        return plots.to_array(plots.residual_bars(self._state.ergodic_residuals, self.problem, self._text()))
+        return drawing.to_array(
+            drawing.residual_bars(self._state.ergodic_residuals, self.problem, self._text())
+        )
 
 
 def check_actions(actions: np.ndarray, shape: tuple[int, ...] | None) -> np.ndarray:

@@ -56,11 +56,11 @@ class MixtureOfGaussiansEnv(ErgodicEnv):
         super().__init__(problem or MixtureOfGaussians.instance(dim, n_modes, n_constraints, seed), **kwargs)
 
     def _picture(self) -> np.ndarray:
-        from pdi_gym import plots
+        from pdi_gym import drawing
 
         assert isinstance(self.problem, MixtureOfGaussians)
         visited = np.array(self._history).reshape(-1, self.problem.latent_dim)
-        return plots.to_array(plots.mixture_samples(self.problem, visited, self._text()))
+        return drawing.to_array(drawing.mixture_samples(self.problem, visited, self._text()))
 
 
 class MixtureOfGaussians2DEnv(MixtureOfGaussiansEnv):

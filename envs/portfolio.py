@@ -126,12 +126,12 @@ class PortfolioEnv(ErgodicEnv):
         return f"{super()._text()}; mean return {mean:+.3f} a slot"
 
     def _picture(self) -> np.ndarray:
-        from pdi_gym import plots
+        from pdi_gym import drawing
 
         assert isinstance(self.problem, Portfolio) and self._state is not None
         played = np.array(self._history).reshape(-1, self.problem.latent_dim)
         residuals = self._state.ergodic_residuals
-        return plots.to_array(plots.portfolio_horizon(self.problem, played, residuals, self._wealth))
+        return drawing.to_array(drawing.portfolio_horizon(self.problem, played, residuals, self._wealth))
 
 
 class PortfolioVectorEnv(ErgodicVectorEnv):

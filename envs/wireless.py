@@ -121,13 +121,13 @@ class WirelessPowerEnv(ErgodicEnv):
         )
 
     def _picture(self) -> np.ndarray:
-        from pdi_gym import plots
+        from pdi_gym import drawing
 
         assert self._state is not None and isinstance(self.problem, WirelessPower)
         if self.problem.positions is None:  # a network given by its gains has no map
             return super()._picture()
         rates = self.problem.r_min - self._state.ergodic_residuals
-        return plots.to_array(plots.network_map(self.problem, rates, self._text()))
+        return drawing.to_array(drawing.network_map(self.problem, rates, self._text()))
 
 
 class WirelessPowerVectorEnv(ErgodicVectorEnv):

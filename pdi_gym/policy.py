@@ -9,7 +9,7 @@ import numpy as np
 
 from pdi_gym import seeding
 from pdi_gym.problem import Problem
-from pdi_gym.reweighting import heaviest_mix, pool_values
+from pdi_gym.time_sharing.reweighting import heaviest_mix, pool_values
 from pdi_gym.validation import check_choice, check_int, check_number
 
 

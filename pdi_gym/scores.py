@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from pdi_gym.diffusion import Times, floored_alpha, sigma_at
+from pdi_gym.graph import Graph
 from pdi_gym.problem import Problem
-from pdi_gym.problems.graph import Graph
 from pdi_gym.schedules import Schedule
 from pdi_gym.validation import check_choice, check_int, check_number
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from pdi_gym import plots, tracking
+from pdi_gym import drawing
 from pdi_gym.evaluation import Row
-from pdi_gym.experiment import logarithmic
+from pdi_gym.experiments.run import logarithmic
 from pdi_gym.files import write_text
+from pdi_gym.report import tables
 
 
 def metric(row: Row, name: str) -> float:
@@ -39,16 +40,16 @@ def paired_difference(
 def table(rows: list[Row], names: tuple[str, ...]) -> str:
     """Mean ± standard deviation over instances, one line per agent."""
     lines = ["| agent | instances | " + " | ".join(names) + " | seconds |", "|---" * (len(names) + 3) + "|"]
-    for agent, own in tracking.by_agent(rows).items():
-        found = [tracking.mean_std(own, c) for c in (*names, "seconds")]
-        cells = [tracking.cell(mean, 0.0 if std < 1e-12 * abs(mean) else std) for mean, std in found]
+    for agent, own in tables.by_agent(rows).items():
+        found = [tables.mean_std(own, c) for c in (*names, "seconds")]
+        cells = [tables.cell(mean, 0.0 if std < 1e-12 * abs(mean) else std) for mean, std in found]
         lines.append(f"| {agent} | {len(own)} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
 def paired_table(rows: list[Row], base: str, names: tuple[str, ...]) -> str:
     """Differences to the base agent on the same instances, with 95 % intervals."""
-    groups = tracking.by_agent(rows)
+    groups = tables.by_agent(rows)
     lines = ["| agent − " + base + " | pairs | " + " | ".join(names) + " |", "|---" * (len(names) + 2) + "|"]
     for agent, own in groups.items():
         if agent == base:
@@ -61,22 +62,22 @@ def paired_table(rows: list[Row], base: str, names: tuple[str, ...]) -> str:
 
 def pareto(rows: list[Row], quality: str, label: str, name: str) -> Any:
     """Quality against violation and against seconds; a hollow mark is the same pool, reweighted."""
-    fig, (left, right) = plots.figure(10.5, 4.6, ncols=2, sharey=True)
-    groups = tracking.by_agent(rows)
+    fig, (left, right) = drawing.figure(10.5, 4.6, ncols=2, sharey=True)
+    groups = tables.by_agent(rows)
     bases = list(dict.fromkeys(agent.removesuffix(" + weights") for agent in groups))
     seconds: dict[str, float] = {}
-    violations = {agent: tracking.mean_std(own, "mean_violation")[0] for agent, own in groups.items()}
+    violations = {agent: tables.mean_std(own, "mean_violation")[0] for agent, own in groups.items()}
     least = 1e-6 * max(violations.values())  # below it, rounding
     violations = {agent: v if v > least else 0.0 for agent, v in violations.items()}
     for agent, own in groups.items():
-        style = plots.agent_style(bases.index(agent.removesuffix(" + weights")))
+        style = drawing.agent_style(bases.index(agent.removesuffix(" + weights")))
         style |= {"ms": 8, "ls": "", "clip_on": False, "zorder": 3}
         if agent not in bases:
             style |= {"markerfacecolor": "none", "markeredgewidth": 1.5}
-        y = tracking.mean_std(own, quality)[0]
+        y = tables.mean_std(own, quality)[0]
         left.plot([violations[agent]], [y], label=agent if agent in bases else None, **style)
         if agent != "reference":  # it uses what all the others found
-            seconds[agent] = tracking.mean_std(own, "seconds")[0]
+            seconds[agent] = tables.mean_std(own, "seconds")[0]
             right.plot([seconds[agent]], [y], **style)
     logarithmic(left, list(violations.values()))
     left.set(xlabel="mean violation of the average constraints", ylabel=label)
@@ -94,10 +95,10 @@ def pareto(rows: list[Row], quality: str, label: str, name: str) -> Any:
 def write(folder: Path, name: str, rows: list[Row], text: str, settings: dict[str, Any]) -> None:
     """<name>.json with every row, <name>.md for the eye."""
     content = {
-        "command": tracking.command(),
-        "versions": tracking.versions(),
+        "command": tables.command(),
+        "versions": tables.versions(),
         "settings": settings,
         "rows": rows,
     }
     write_text(folder / f"{name}.json", json.dumps(content, indent=1, default=str))
-    write_text(folder / f"{name}.md", f"`{tracking.command()}`\n\n{text}")
+    write_text(folder / f"{name}.md", f"`{tables.command()}`\n\n{text}")

@@ -24,10 +24,10 @@ import tyro
 from beyond_derived import Derivation, reference_row, reweighted_rows
 from beyond_report import paired_table, pareto, table, write
 
-from pdi_gym import tracking
 from pdi_gym.agents import Agent, make_agent
 from pdi_gym.evaluation import compare, make_env
 from pdi_gym.processes import in_processes
+from pdi_gym.report import tables
 from pdi_gym.store import Row, Store, slug
 
 WIRELESS = ("mean_rate", "p5_rate", "p1_rate", "mean_violation", "feasible", "support")
@@ -188,13 +188,13 @@ def timed(args: Args, rows: list[Row], env_kwargs: dict[str, Any]) -> list[Row]:
 
     Rows of the paper's table come from many runs, the older ones timed by the clock of a busy machine.
     """
-    samplers = {label: "pdl@paper" if label == "pdl" else label for label in tracking.by_agent(rows)}
+    samplers = {label: "pdl@paper" if label == "pdl" else label for label in tables.by_agent(rows)}
     agents = {k: v for k, v in samplers.items() if k != "reference" and not k.endswith(" + weights")}
     found = compare(
         list(agents.values()), "WirelessPower-v0", 2, seed=args.seed, workers=args.workers,
         out=args.logs / "seconds", n=200, trials=2, env_kwargs=env_kwargs,
     )  # fmt: skip
-    seconds = {label: tracking.mean_std(own, "seconds")[0] for label, own in tracking.by_agent(found).items()}
+    seconds = {label: tables.mean_std(own, "seconds")[0] for label, own in tables.by_agent(found).items()}
 
     def own(row: Row) -> float:
         sampler = agents.get(row["agent"].removesuffix(" + weights"))

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import tyro
 
-from pdi_gym import plots
-from pdi_gym.claims import beats
+from pdi_gym import drawing
 from pdi_gym.evaluation import Row
-from pdi_gym.experiment import WIRELESS, Common, Run, available, sample_of, table
+from pdi_gym.experiments.claims import beats
+from pdi_gym.experiments.run import WIRELESS, Common, Run, available, sample_of, table
 from pdi_gym.problems import WirelessPower
 
 NAME = "intro-map"
@@ -50,7 +50,7 @@ def main(args: Args) -> None:
         for metric, says in (("p5_rate", "a higher 5 % rate"), ("p1_rate", "a higher 1 % rate"))
     ]
     run.figure(
-        "map", plots.network_maps(problem, rates),
+        "map", drawing.network_maps(problem, rates),
         f"Test network 0: receivers coloured by their average rate; crosses fall short ({counts}).",
     )  # fmt: skip
     run.write(

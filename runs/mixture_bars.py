@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import tyro
 
-from pdi_gym.claims import beats, equals
 from pdi_gym.evaluation import Row
-from pdi_gym.experiment import Common, Run, available, panels, table
+from pdi_gym.experiments.claims import beats, equals
+from pdi_gym.experiments.run import Common, Run, available, panels, table
 from pdi_gym.problems import MixtureOfGaussians
 
 NAME = "mixture-bars"

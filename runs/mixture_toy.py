@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import torch
 import tyro
 
-from pdi_gym import plots
+from pdi_gym import drawing
 from pdi_gym.agents import make_agent
-from pdi_gym.claims import beats
 from pdi_gym.evaluation import Row
-from pdi_gym.experiment import Common, Run, table
+from pdi_gym.experiments.claims import beats
+from pdi_gym.experiments.run import Common, Run, table
 from pdi_gym.problems import MixtureOfGaussians
 
 NAME = "mixture-toy"
@@ -34,9 +34,9 @@ class Args(Common):
     """Step of the dual ascent."""
 
 
-def draw(problem: MixtureOfGaussians, samples: dict[str, Row], run: Run) -> plots.Figure:
+def draw(problem: MixtureOfGaussians, samples: dict[str, Row], run: Run) -> drawing.Figure:
     """Samples over the density; the region where every constraint holds is shaded."""
-    fig, axes = plots.figure(10, 4.9, ncols=2, sharex=True, sharey=True)
+    fig, axes = drawing.figure(10, 4.9, ncols=2, sharex=True, sharey=True)
     half = 3.4
     axis = torch.linspace(-half, half, 300)
     grid = torch.stack(torch.meshgrid(axis, axis, indexing="xy"), -1)
@@ -47,9 +47,9 @@ def draw(problem: MixtureOfGaussians, samples: dict[str, Row], run: Run) -> plot
         points = run.policy(row, row["folder"])[0].actions
         ax.contourf(axis, axis, met, levels=[-1e9, 0], colors=["#009E73"], alpha=0.15)
         ax.contour(axis, axis, met, levels=[0], colors=["#009E73"], linestyles="--")
-        ax.contour(axis, axis, density, levels=levels, colors=plots.NEUTRAL, linewidths=0.7)
-        ax.scatter(*points.T, s=7, alpha=0.4, color=plots.MET, linewidths=0, label="samples")
-        ax.plot(*points.mean(0), "*", ms=15, color=plots.MISSED, mec="black", label="their average")
+        ax.contour(axis, axis, density, levels=levels, colors=drawing.NEUTRAL, linewidths=0.7)
+        ax.scatter(*points.T, s=7, alpha=0.4, color=drawing.MET, linewidths=0, label="samples")
+        ax.plot(*points.mean(0), "*", ms=15, color=drawing.MISSED, mec="black", label="their average")
         figures = row["metrics"]
         ax.set_title(
             f"{label}\nobjective {figures['objective']:.2f}, {figures['inside']:.0%} of the samples feasible",

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 import tyro
 
-from pdi_gym import plots, seeding
+from pdi_gym import drawing, seeding
 from pdi_gym.agents import make_agent
-from pdi_gym.claims import Claim, judge, judge_equal, shown
 from pdi_gym.evaluation import one_thread
-from pdi_gym.experiment import Common, Run
+from pdi_gym.experiments.claims import Claim, judge, judge_equal, shown
+from pdi_gym.experiments.run import Common, Run
 from pdi_gym.problems import MixtureOfGaussians
-from pdi_gym.statistics import bootstrap
+from pdi_gym.report.statistics import bootstrap
 
 NAME = "mixture-transition"
 QUICK = {"seeds": 2, "n": 256}
@@ -59,8 +59,8 @@ def diagonal_or_one(matrix: np.ndarray) -> float:
     return float(np.trace(matrix) + rest.sum(0).max())
 
 
-def draw(matrices: dict[str, np.ndarray]) -> plots.Figure:
-    fig, axes = plots.figure(9.6, 4.6, ncols=len(matrices), sharey=True)
+def draw(matrices: dict[str, np.ndarray]) -> drawing.Figure:
+    fig, axes = drawing.figure(9.6, 4.6, ncols=len(matrices), sharey=True)
     for ax, (agent, matrix) in zip(axes, matrices.items(), strict=True):
         rows = matrix / matrix.sum(1, keepdims=True).clip(min=1e-12)
         image = ax.imshow(rows, cmap="cividis", vmin=0, vmax=1)

@@ -12,7 +12,7 @@ import tyro
 
 from pdi_gym.agents import Agent, make_agent
 from pdi_gym.evaluation import Row
-from pdi_gym.experiment import PORTFOLIO, WIRELESS, Common, Run, table
+from pdi_gym.experiments.run import PORTFOLIO, WIRELESS, Common, Run, table
 
 NAME = "network-samplers"
 MIXTURE = ("objective", "feasible", "mean_violation", "modes")

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import tyro
 
-from pdi_gym import tracking
 from pdi_gym.agents import make_agent
 from pdi_gym.evaluation import Row, compare
 from pdi_gym.files import write_text
+from pdi_gym.report import tables
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Args:
 
 def notes(rows: list[Row]) -> str:
     """What the rows mean, with the figures that carry the claim."""
-    seconds = {label: tracking.mean_std(own, "seconds")[0] for label, own in tracking.by_agent(rows).items()}
+    seconds = {label: tables.mean_std(own, "seconds")[0] for label, own in tables.by_agent(rows).items()}
     many, few, fast = seconds
     return (
         "\nThe score weighs its candidates by softmax(−E/β). At β = 1/2000 nearly all the weight falls on "
@@ -61,10 +61,10 @@ def main(args: Args) -> None:
         out=args.logs,
         n=args.n,
         env_kwargs={"split": "validation"},
-        on_row=tracking.print_row,
+        on_row=tables.print_row,
     )
     settings = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(args).items()}
-    tracking.write_results(args.out, rows, settings)
+    tables.write_results(args.out, rows, settings)
     table = (args.out / "results.md").read_text()
     write_text(args.out / "results.md", f"# Candidates of the Monte-Carlo score\n\n{table}{notes(rows)}")
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import tyro
 
 from pdi_gym.agents import make_agent
-from pdi_gym.claims import beats, equals
-from pdi_gym.experiment import FAST_PORTFOLIO, PORTFOLIO, Common, Run, panels, sample_of, table
+from pdi_gym.experiments.claims import beats, equals
+from pdi_gym.experiments.run import FAST_PORTFOLIO, PORTFOLIO, Common, Run, panels, sample_of, table
 
 NAME = "portfolio-fixed-dual"
 QUICK = {"instances": 2, "n": 64}

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import tyro
 
-from pdi_gym import tracking
 from pdi_gym.agents import make_agent
 from pdi_gym.evaluation import evaluate, one_thread
 from pdi_gym.files import write_text
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problems import Portfolio
+from pdi_gym.report import tables
 
 YEAR = 252
 """Trading days."""
@@ -88,7 +88,7 @@ def main(args: Args) -> None:
             rows.append({"agent": name, "period": period, **judge(policy, problem, args.seed)})
     settings = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(args).items()}
     dates = {period: span for period, (_, span) in periods.items()}
-    content = {"command": tracking.command(), "versions": tracking.versions(), "settings": settings}
+    content = {"command": tables.command(), "versions": tables.versions(), "settings": settings}
     write_text(args.out / "results.json", json.dumps({**content, "periods": dates, "rows": rows}, indent=1))
     write_text(args.out / "results.md", report(rows, dates, before))
     print((args.out / "results.md").read_text())
@@ -102,7 +102,7 @@ def report(rows: list[dict[str, Any]], dates: dict[str, str], problem: Portfolio
         lines.append("| " + " | ".join(cells) + " |")
     return (
         f"# Real shares, inferred on {dates['in sample']}, judged on {dates['out of sample']}\n\n"
-        f"`{tracking.command()}`\n\n"
+        f"`{tables.command()}`\n\n"
         f"{problem.latent_dim} shares: {', '.join(problem.names)}. Daily returns; every share may contribute "
         f"{float(problem.budgets[0]):.2e} to the daily variance, three times its part of the equal-weight "
         "portfolio in the first period. The second period keeps these budgets. `worst_budget_use` is the "

@@ -11,7 +11,7 @@ import tyro
 from wireless_schedules import about_schedules
 
 from pdi_gym.agents import make_agent
-from pdi_gym.experiment import PORTFOLIO, Common, Run, panels, sample_of, table
+from pdi_gym.experiments.run import PORTFOLIO, Common, Run, panels, sample_of, table
 from pdi_gym.schedules import SCHEDULES
 
 NAME = "portfolio-schedules"

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import tyro
 
-from pdi_gym import tracking
-from pdi_gym.claims import Claim, beats
 from pdi_gym.evaluation import Row, make_env
-from pdi_gym.experiment import PORTFOLIO, Common, Run, available, panels, sample_of, table
+from pdi_gym.experiments.claims import Claim, beats
+from pdi_gym.experiments.run import PORTFOLIO, Common, Run, available, panels, sample_of, table
+from pdi_gym.report import tables
 
 NAME = "portfolio-table"
 QUICK = {"instances": 2, "n": 32, "agents": ("pdi-mc", "unconstrained", "pdl", "expert", "equal-weight")}
@@ -76,10 +76,8 @@ def comparable(n: int) -> dict[str, dict[str, float]]:
 def notes(rows: list[Row]) -> str:
     """How to read the table, with its own figures."""
     mean = {
-        agent: {
-            c: tracking.mean_std(own, c)[0] for c in ("mean_return", "feasible", "mean_violation", "n_eff")
-        }
-        for agent, own in tracking.by_agent(rows).items()
+        agent: {c: tables.mean_std(own, c)[0] for c in ("mean_return", "feasible", "mean_violation", "n_eff")}
+        for agent, own in tables.by_agent(rows).items()
     }
 
     def row(agent: str) -> str:

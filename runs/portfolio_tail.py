@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import tyro
 
-from pdi_gym import plots
+from pdi_gym import drawing
 from pdi_gym.agents import make_agent
-from pdi_gym.claims import beats
 from pdi_gym.evaluation import Row
-from pdi_gym.experiment import FAST_PORTFOLIO, PORTFOLIO, Common, Run, band, sample_of, table
+from pdi_gym.experiments.claims import beats
+from pdi_gym.experiments.run import FAST_PORTFOLIO, PORTFOLIO, Common, Run, band, sample_of, table
 
 NAME = "portfolio-tail"
 QUICK = {"instances": 2, "n": 64, "tails": (0.1, 0.5, 1.0)}
@@ -29,12 +29,12 @@ class Args(Common):
     """Portfolios per policy."""
 
 
-def curves(rows: list[Row], labels: dict[str, float]) -> plots.Figure:
+def curves(rows: list[Row], labels: dict[str, float]) -> drawing.Figure:
     """Return, violation and feasibility against the share of the path."""
-    fig, axes = plots.figure(10.5, 3.3, ncols=3)
+    fig, axes = drawing.figure(10.5, 3.3, ncols=3)
     x = [100 * share for share in labels.values()]
     for ax, metric in zip(axes, ("mean_return", "mean_violation", "feasible"), strict=True):
-        band(ax, x, rows, list(labels), metric, marker="o", color=plots.MET)
+        band(ax, x, rows, list(labels), metric, marker="o", color=drawing.MET)
         ax.set_xlabel("last part of the path averaged (%)")
         ax.grid(alpha=0.3)
     axes[1].set_yscale("log")

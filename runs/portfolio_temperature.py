@@ -11,11 +11,11 @@ from itertools import pairwise
 import numpy as np
 import tyro
 
-from pdi_gym import plots
+from pdi_gym import drawing
 from pdi_gym.agents import Agent, make_agent
-from pdi_gym.claims import beats
 from pdi_gym.evaluation import make_env, one_thread
-from pdi_gym.experiment import FAST_PORTFOLIO, PORTFOLIO, Common, Run, sample_of, table
+from pdi_gym.experiments.claims import beats
+from pdi_gym.experiments.run import FAST_PORTFOLIO, PORTFOLIO, Common, Run, sample_of, table
 from pdi_gym.problem import Problem
 from pdi_gym.samplers import Step
 
@@ -48,8 +48,8 @@ def path(agent: Agent, problem: Problem, n: int, seed: int) -> np.ndarray:
     return np.array(seen)
 
 
-def curves(paths: dict[str, np.ndarray]) -> plots.Figure:
-    fig, axes = plots.figure(9.5, 3.6, ncols=2)
+def curves(paths: dict[str, np.ndarray]) -> drawing.Figure:
+    fig, axes = drawing.figure(9.5, 3.6, ncols=2)
     for column, (ax, name) in enumerate(zip(axes, ("mean return", "mean violation"), strict=True)):
         for colour, (label, values) in zip(COLOURS, paths.items(), strict=False):
             ax.plot(values[:, column], color=colour, lw=1.6, label=label)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import tyro
 
 from pdi_gym.agents import make_agent
-from pdi_gym.claims import beats
-from pdi_gym.experiment import WIRELESS, Common, Run, sample_of, table
+from pdi_gym.experiments.claims import beats
+from pdi_gym.experiments.run import WIRELESS, Common, Run, sample_of, table
 
 NAME = "ppo-table"
 OTHERS = ("pdi-mc", "pdi-cg", "expert", "full-power", "random")

@@ -18,7 +18,7 @@ import tyro
 from pdi_gym import zoo
 from pdi_gym.checkpoints import CARD, load_network, save_network
 from pdi_gym.files import whole_file, write_text
-from pdi_gym.training_plots import training_curve
+from pdi_gym.training.curve import training_curve
 
 
 @dataclass

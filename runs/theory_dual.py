@@ -22,16 +22,16 @@ from theory_problems import (
 )
 from torch import Tensor
 
-from pdi_gym import plots
-from pdi_gym.claims import Claim, judge, shown
+from pdi_gym import drawing
 from pdi_gym.evaluation import one_thread
-from pdi_gym.experiment import Common, Run
+from pdi_gym.experiments.claims import Claim, judge, shown
+from pdi_gym.experiments.run import Common, Run
+from pdi_gym.experiments.theory import optimal_dual
 from pdi_gym.problem import Problem
+from pdi_gym.report.statistics import bootstrap
 from pdi_gym.samplers import pdi
 from pdi_gym.schedules import Schedule, make_schedule
 from pdi_gym.scores import ExactScore, MonteCarloScore, ScoreField
-from pdi_gym.statistics import bootstrap
-from pdi_gym.theory import optimal_dual
 
 NAME = "theory-dual"
 QUICK = {"lengths": (50, 100, 200, 400), "seeds": 3, "bias_steps": 100, "bias_samples": 1000, "bias_seeds": 2}
@@ -166,9 +166,9 @@ def bias(args: Args) -> dict[str, list[dict]]:
     return found
 
 
-def plot_convergence(rows: list[dict], lengths: tuple[int, ...]) -> plots.Figure:
-    fig, ax = plots.figure(6.4, 4.4)
-    for name, colour, marker in (("linear", plots.MET, "o"), ("quadratic", plots.MISSED, "s")):
+def plot_convergence(rows: list[dict], lengths: tuple[int, ...]) -> drawing.Figure:
+    fig, ax = drawing.figure(6.4, 4.4)
+    for name, colour, marker in (("linear", drawing.MET, "o"), ("quadratic", drawing.MISSED, "s")):
         errors = np.array(
             [[r["error"] for r in rows if r["problem"] == name and r["T"] == T] for T in lengths]
         )
@@ -176,7 +176,11 @@ def plot_convergence(rows: list[dict], lengths: tuple[int, ...]) -> plots.Figure
         ax.loglog(lengths, errors.mean(1), marker + "-", color=colour, label=f"{name} constraints")
     limit = {T: population_error(T) for T in (50, 200, 800, 3200, 12_800, 51_200)}
     ax.loglog(
-        list(limit), list(limit.values()), ":", color=plots.MISSED, label="quadratic, infinitely many samples"
+        list(limit),
+        list(limit.values()),
+        ":",
+        color=drawing.MISSED,
+        label="quadratic, infinitely many samples",
     )
     first = np.mean([r["error"] for r in rows if r["T"] == lengths[0]])
     ax.loglog(lengths, first * (np.array(lengths) / lengths[0]) ** -0.5, "k--", lw=1, label=r"$1/\sqrt{T}$")
@@ -186,10 +190,10 @@ def plot_convergence(rows: list[dict], lengths: tuple[int, ...]) -> plots.Figure
     return fig
 
 
-def plot_bias(found: dict[str, list[dict]]) -> plots.Figure:
-    fig, axes = plots.figure(3.4 * len(found), 3.9, ncols=len(found), sharey=True)
+def plot_bias(found: dict[str, list[dict]]) -> drawing.Figure:
+    fig, axes = drawing.figure(3.4 * len(found), 3.9, ncols=len(found), sharey=True)
     styles = {
-        "spread": ("black", ":"), "tweedie": (plots.MISSED, "-"), "approximation": (plots.MET, "-"),
+        "spread": ("black", ":"), "tweedie": (drawing.MISSED, "-"), "approximation": (drawing.MET, "-"),
         "history": ("#009E73", "--"), "floor": ("#E69F00", "-."),
     }  # fmt: skip
     for ax, (name, runs) in zip(axes, found.items(), strict=True):

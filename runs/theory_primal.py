@@ -12,15 +12,11 @@ import torch
 import tyro
 from theory_problems import linear_problem, two_modes
 
-from pdi_gym import plots
-from pdi_gym.claims import Claim, judge, shown
+from pdi_gym import drawing
 from pdi_gym.evaluation import one_thread
-from pdi_gym.experiment import Common, Run
-from pdi_gym.samplers import pdi
-from pdi_gym.schedules import SCHEDULES, make_schedule
-from pdi_gym.scores import ExactScore
-from pdi_gym.statistics import Interval, bootstrap
-from pdi_gym.theory import (
+from pdi_gym.experiments.claims import Claim, judge, shown
+from pdi_gym.experiments.run import Common, Run
+from pdi_gym.experiments.theory import (
     dual_sensitivities,
     kernel_defects,
     optimal_dual,
@@ -30,6 +26,10 @@ from pdi_gym.theory import (
     theorem_2_bound,
     w2_gaussian,
 )
+from pdi_gym.report.statistics import Interval, bootstrap
+from pdi_gym.samplers import pdi
+from pdi_gym.schedules import SCHEDULES, make_schedule
+from pdi_gym.scores import ExactScore
 
 NAME = "theory-primal"
 QUICK = {"lengths": (50, 100, 200), "seeds": 3, "T": 100, "points": 60}
@@ -152,20 +152,20 @@ def damps(own: list[dict], name: str, law: str) -> Claim:
     )  # fmt: skip
 
 
-def plot_distances(rows: list[dict], lengths: tuple[int, ...]) -> plots.Figure:
-    fig, ax = plots.figure(6.4, 4.4)
+def plot_distances(rows: list[dict], lengths: tuple[int, ...]) -> drawing.Figure:
+    fig, ax = drawing.figure(6.4, 4.4)
     mean = {key: [np.mean([r[key] for r in rows if r["T"] == T]) for T in lengths] for key in rows[0]}
-    ax.loglog(lengths, mean["w2"], "o-", color=plots.MET, label="measured")
+    ax.loglog(lengths, mean["w2"], "o-", color=drawing.MET, label="measured")
     ax.loglog(
         lengths,
         mean["w2_at_optimum"],
         "D:",
-        color=plots.MET,
+        color=drawing.MET,
         mfc="white",
         label="measured, λ = λ* throughout",
     )
     ax.loglog(
-        lengths, mean["bound_with_defect"], "^-", color=plots.MISSED, label="bound with the kernel's defect"
+        lengths, mean["bound_with_defect"], "^-", color=drawing.MISSED, label="bound with the kernel's defect"
     )
     ax.loglog(lengths, mean["bound"], "v:", color="black", mfc="none", label="bound as printed")
     ax.set(xlabel="reverse steps T", ylabel=r"$W_2(p_T,\mu^*)$")
@@ -176,8 +176,8 @@ def plot_distances(rows: list[dict], lengths: tuple[int, ...]) -> plots.Figure:
     return fig
 
 
-def plot_stability(factors: list[dict]) -> plots.Figure:
-    fig, axes = plots.figure(10.5, 6.4, nrows=2, ncols=2, sharex=True)
+def plot_stability(factors: list[dict]) -> drawing.Figure:
+    fig, axes = drawing.figure(10.5, 6.4, nrows=2, ncols=2, sharex=True)
     for column, law in enumerate(("one Gaussian", "two modes")):
         upper, lower = axes[:, column]
         for name, colour in COLOURS.items():

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pdi_gym.experiments.theory import reverse_laws
 from pdi_gym.problem import Problem
 from pdi_gym.problems.gaussian import GaussianMixtureLaw
 from pdi_gym.problems.mixture import MixtureOfGaussians
 from pdi_gym.schedules import Schedule, make_schedule
-from pdi_gym.theory import reverse_laws
 
 VARIANCES = (0.5, 1.0, 2.0)
 

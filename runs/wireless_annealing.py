@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import tyro
 
-from pdi_gym import plots
-from pdi_gym.claims import beats
+from pdi_gym import drawing
 from pdi_gym.evaluation import Row, make_env
-from pdi_gym.experiment import FAST_WIRELESS, Common, Run, sample_of, table
+from pdi_gym.experiments.claims import beats
+from pdi_gym.experiments.run import FAST_WIRELESS, Common, Run, sample_of, table
 
 NAME = "wireless-annealing"
 QUICK = {"networks": 3, "n": 40, "trials": 5}
@@ -64,13 +64,13 @@ def modes(shares: np.ndarray) -> float:
     return float(np.exp(-(shares * logs).sum(1)).mean())
 
 
-def draw(powers: dict[str, np.ndarray], pairs: list[tuple[int, int]]) -> plots.Figure:
-    fig, axes = plots.figure(
+def draw(powers: dict[str, np.ndarray], pairs: list[tuple[int, int]]) -> drawing.Figure:
+    fig, axes = drawing.figure(
         2.8 * len(pairs) + 0.5, 6.2, nrows=2, ncols=len(pairs), squeeze=False, sharex=True, sharey=True
     )
     for line, (agent, own) in zip(axes, powers.items(), strict=True):
         for ax, (i, j) in zip(line, pairs, strict=True):
-            ax.scatter(own[:, i], own[:, j], s=14, alpha=0.5, color=plots.MET, linewidths=0)
+            ax.scatter(own[:, i], own[:, j], s=14, alpha=0.5, color=drawing.MET, linewidths=0)
             ax.set_title(f"{agent}: users {i} and {j}", fontsize=9)
             ax.set(xlim=(-0.05, 1.05), ylim=(-0.05, 1.05), aspect="equal")
         line[0].set_ylabel("power of the second / $P_{max}$")

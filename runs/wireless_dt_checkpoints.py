@@ -11,12 +11,12 @@ from pathlib import Path
 
 import tyro
 
-from pdi_gym import plots
+from pdi_gym import drawing
 from pdi_gym.agents import Agent, make_agent
 from pdi_gym.checkpoints import load_network
-from pdi_gym.claims import Claim, beats
 from pdi_gym.evaluation import Row, make_env
-from pdi_gym.experiment import WIRELESS, Common, Run, available, band, sample_of, table
+from pdi_gym.experiments.claims import Claim, beats
+from pdi_gym.experiments.run import WIRELESS, Common, Run, available, band, sample_of, table
 
 NAME = "wireless-dt-checkpoints"
 QUICK = {"networks": 2, "n": 40, "trials": 5, "every": 3}
@@ -44,13 +44,13 @@ def checkpoint(folder: Path) -> Agent:
     return agent
 
 
-def draw(rows: list[Row], steps: dict[str, int]) -> plots.Figure:
+def draw(rows: list[Row], steps: dict[str, int]) -> drawing.Figure:
     """What DT has more than PDI-Net on the same networks, against DT's gradient steps."""
-    fig, axes = plots.figure(15, 3.3, ncols=len(METRICS))
+    fig, axes = drawing.figure(15, 3.3, ncols=len(METRICS))
     for ax, metric in zip(axes, METRICS, strict=True):
         band(
             ax, list(steps.values()), rows, list(steps), metric, against="pdi-net", marker="o",
-            color=plots.MISSED,
+            color=drawing.MISSED,
         )  # fmt: skip
         ax.axhline(0, color="black", lw=0.9, ls="--")
         ax.set_xlabel("gradient steps of DT")

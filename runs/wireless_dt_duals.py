@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import tyro
 
-from pdi_gym import plots
-from pdi_gym.claims import UNKNOWN, Claim, judge, judge_equal
-from pdi_gym.experiment import Common, Run
-from pdi_gym.statistics import Interval
+from pdi_gym import drawing
+from pdi_gym.experiments.claims import UNKNOWN, Claim, judge, judge_equal
+from pdi_gym.experiments.run import Common, Run
+from pdi_gym.report.statistics import Interval
 
 NAME = "wireless-dt-duals"
 QUICK: dict = {}
@@ -32,15 +32,15 @@ class Args(Common):
     """Largest fall of it from its peak that counts as slight."""
 
 
-def draw(steps: list[int], cosine: np.ndarray, distance: np.ndarray) -> plots.Figure:
-    fig, left = plots.figure(7, 3.8)
+def draw(steps: list[int], cosine: np.ndarray, distance: np.ndarray) -> drawing.Figure:
+    fig, left = drawing.figure(7, 3.8)
     right = left.twinx()
-    left.plot(steps, cosine, "o-", color=plots.MET, label="cosine similarity")
-    right.plot(steps, distance, "s--", color=plots.MISSED, label="distance")
-    left.axvline(steps[int(cosine.argmax())], color=plots.NEUTRAL, lw=0.9, ls=":")
+    left.plot(steps, cosine, "o-", color=drawing.MET, label="cosine similarity")
+    right.plot(steps, distance, "s--", color=drawing.MISSED, label="distance")
+    left.axvline(steps[int(cosine.argmax())], color=drawing.NEUTRAL, lw=0.9, ls=":")
     left.set_xlabel("gradient steps of DT")
-    left.set_ylabel("cosine similarity to PDI's multipliers (circles)", color=plots.MET)
-    right.set_ylabel("distance to PDI's multipliers (squares)", color=plots.MISSED)
+    left.set_ylabel("cosine similarity to PDI's multipliers (circles)", color=drawing.MET)
+    right.set_ylabel("distance to PDI's multipliers (squares)", color=drawing.MISSED)
     left.grid(alpha=0.3)
     return fig
 

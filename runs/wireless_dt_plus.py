@@ -12,9 +12,9 @@ import tyro
 
 from pdi_gym import zoo
 from pdi_gym.checkpoints import CARD
-from pdi_gym.claims import UNKNOWN, Claim, beats, equals
 from pdi_gym.evaluation import make_env
-from pdi_gym.experiment import WIRELESS, Common, Run, available, panels, sample_of, table
+from pdi_gym.experiments.claims import UNKNOWN, Claim, beats, equals
+from pdi_gym.experiments.run import WIRELESS, Common, Run, available, panels, sample_of, table
 
 NAME = "wireless-dt-plus"
 QUICK = {"networks": 3, "n": 40, "trials": 10}

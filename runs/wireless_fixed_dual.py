@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import tyro
 
-from pdi_gym.claims import beats
-from pdi_gym.experiment import FAST_WIRELESS, WIRELESS, Common, Run, panels, sample_of, table
+from pdi_gym.experiments.claims import beats
+from pdi_gym.experiments.run import FAST_WIRELESS, WIRELESS, Common, Run, panels, sample_of, table
 
 NAME = "wireless-fixed-dual"
 QUICK = {"networks": 3, "n": 40, "trials": 10}

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import tyro
 
-from pdi_gym import plots
-from pdi_gym.claims import Claim, beats, by_instance
+from pdi_gym import drawing
 from pdi_gym.evaluation import Row, make_env
-from pdi_gym.experiment import WIRELESS, Common, Run, available, band, sample_of, table
+from pdi_gym.experiments.claims import Claim, beats, by_instance
+from pdi_gym.experiments.run import WIRELESS, Common, Run, available, band, sample_of, table
 
 NAME = "wireless-ood"
 QUICK = {"networks": 2, "n": 40, "trials": 10, "levels": (0.5, 0.6, 0.8)}
@@ -37,8 +37,8 @@ class Args(Common):
     """Horizons played per policy."""
 
 
-def draw(rows: list[Row], agents: list[str], levels: tuple[float, ...], trained: float) -> plots.Figure:
-    fig, axes = plots.figure(9.5, 3.7, ncols=2)
+def draw(rows: list[Row], agents: list[str], levels: tuple[float, ...], trained: float) -> drawing.Figure:
+    fig, axes = drawing.figure(9.5, 3.7, ncols=2)
     for ax, metric in zip(axes, ("sum_violation", "feasible"), strict=True):
         for agent in agents:
             colour, marker = STYLES[agent]

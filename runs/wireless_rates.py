@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import tyro
 
-from pdi_gym import plots
+from pdi_gym import drawing
 from pdi_gym.evaluation import make_env, named_agent, one_thread
-from pdi_gym.experiment import FAST_WIRELESS, WIRELESS, Common, Run, sample_of, table
+from pdi_gym.experiments.run import FAST_WIRELESS, WIRELESS, Common, Run, sample_of, table
 
 NAME = "wireless-rates"
 QUICK = {"networks": 2, "n": 40, "trials": 10, "agent": "pdi-mc"}
@@ -32,21 +32,21 @@ class Args(Common):
     """Horizons played per policy."""
 
 
-def draw_path(trace: dict[str, np.ndarray], r_min: float) -> plots.Figure:
+def draw_path(trace: dict[str, np.ndarray], r_min: float) -> drawing.Figure:
     """λ of every user, and the mean violation and worst residual of the clean estimates."""
-    fig, (left, right) = plots.figure(10.5, 4, ncols=2)
+    fig, (left, right) = drawing.figure(10.5, 4, ncols=2)
     duals, residuals, step = trace["duals"], trace["residuals"], trace["step"]
     order = np.argsort(duals[-1])
-    left.plot(step, duals[:, order[:-5]], color=plots.NEUTRAL, lw=0.4, alpha=0.5)
-    left.plot(step, duals[:, order[-5:]], color=plots.MISSED, lw=1.6)
-    left.plot([], [], color=plots.MISSED, lw=1.6, label="five largest at the end")
-    left.plot([], [], color=plots.NEUTRAL, lw=0.8, label="the other users")
+    left.plot(step, duals[:, order[:-5]], color=drawing.NEUTRAL, lw=0.4, alpha=0.5)
+    left.plot(step, duals[:, order[-5:]], color=drawing.MISSED, lw=1.6)
+    left.plot([], [], color=drawing.MISSED, lw=1.6, label="five largest at the end")
+    left.plot([], [], color=drawing.NEUTRAL, lw=0.8, label="the other users")
     left.set(xlabel="denoising step", ylabel="multiplier λ of each user", title="Multipliers")
-    right.plot(step, residuals.max(1), color=plots.MISSED, lw=1.6, label="worst user")
+    right.plot(step, residuals.max(1), color=drawing.MISSED, lw=1.6, label="worst user")
     right.plot(
         step, np.percentile(residuals, 95, axis=1), color="#E69F00", lw=1.6, label="worst 5 % of users"
     )
-    right.plot(step, np.median(residuals, axis=1), color=plots.MET, lw=1.6, label="median user")
+    right.plot(step, np.median(residuals, axis=1), color=drawing.MET, lw=1.6, label="median user")
     right.axhline(0, color="black", lw=0.8)
     right.set(
         xlabel="denoising step", ylabel="residual $r_{min}$ − rate (bit/s/Hz)",
@@ -58,9 +58,9 @@ def draw_path(trace: dict[str, np.ndarray], r_min: float) -> plots.Figure:
     return fig
 
 
-def draw_rates(rates: dict[str, np.ndarray], r_min: float) -> plots.Figure:
+def draw_rates(rates: dict[str, np.ndarray], r_min: float) -> drawing.Figure:
     """Share of users whose average rate is at most x, over all networks."""
-    fig, (left, right) = plots.figure(10.5, 4, ncols=2)
+    fig, (left, right) = drawing.figure(10.5, 4, ncols=2)
     for (colour, line), (agent, values) in zip(STYLES, rates.items(), strict=False):
         x = np.sort(values)
         for ax in (left, right):

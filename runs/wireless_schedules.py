@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import tyro
 
 from pdi_gym.agents import make_agent
-from pdi_gym.claims import Claim, beats
 from pdi_gym.evaluation import Row
-from pdi_gym.experiment import FAST_WIRELESS, WIRELESS, Common, Run, panels, sample_of, table
+from pdi_gym.experiments.claims import Claim, beats
+from pdi_gym.experiments.run import FAST_WIRELESS, WIRELESS, Common, Run, panels, sample_of, table
 from pdi_gym.schedules import SCHEDULES
 
 NAME = "wireless-schedules"

@@ -11,11 +11,11 @@ from typing import Any
 import tyro
 from wireless_annealing import rivals
 
-from pdi_gym import plots
+from pdi_gym import drawing
 from pdi_gym.agents import make_agent
-from pdi_gym.claims import beats
 from pdi_gym.evaluation import Row, make_env
-from pdi_gym.experiment import FAST_WIRELESS, WIRELESS, Common, Run, sample_of, table
+from pdi_gym.experiments.claims import beats
+from pdi_gym.experiments.run import FAST_WIRELESS, WIRELESS, Common, Run, sample_of, table
 
 NAME = "wireless-temperature"
 QUICK = {"networks": 3, "n": 40, "trials": 10}
@@ -36,7 +36,7 @@ class Args(Common):
 def draw(run: Run, rows: list[Row], labels: list[str], networks: int) -> Any:
     """Powers of two users that hurt each other, per network and temperature."""
     env = make_env("WirelessPower-v0", {"split": "test"})
-    fig, axes = plots.figure(
+    fig, axes = drawing.figure(
         3.3 * len(labels) + 0.4, 3.4 * networks + 0.3, nrows=networks, ncols=len(labels), squeeze=False,
         sharex=True, sharey=True,
     )  # fmt: skip
@@ -46,7 +46,7 @@ def draw(run: Run, rows: list[Row], labels: list[str], networks: int) -> Any:
         for ax, label in zip(axes[k], labels, strict=True):
             row = next(r for r in rows if r["agent"] == label and r["instance"] == k)
             powers = run.policy(row)[0].actions / problem.p_max
-            ax.scatter(powers[:, i], powers[:, j], s=14, color=plots.MET, alpha=0.5, linewidths=0)
+            ax.scatter(powers[:, i], powers[:, j], s=14, color=drawing.MET, alpha=0.5, linewidths=0)
             rate, feasible = row["metrics"]["mean_rate"], row["metrics"]["feasible"]
             ax.set_title(f"{label}, network {k}\n{rate:.2f} bit/s/Hz, feasible {feasible:.3f}", fontsize=9)
             ax.set(xlabel=f"power of user {i} / $P_{{max}}$", ylabel=f"power of user {j} / $P_{{max}}$")

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pdi_gym import cli, store
+from pdi_gym import store
 from pdi_gym.agents import AGENTS, make_agent
 from pdi_gym.agents.learned import LearnedAgent
-from pdi_gym.bench import Result
-from pdi_gym.cli import main
+from pdi_gym.cli import main as cli
+from pdi_gym.cli.main import main
 from pdi_gym.evaluation import make_env
+from pdi_gym.experiments.bench import Result
 
 TOY = ["compare", "MixtureOfGaussians2D-v0"]
 TRAIN = ["train", "pdi-net", "MixtureOfGaussians2D-v0"]

@@ -12,12 +12,12 @@ from scipy.optimize import minimize
 
 from pdi_gym import TimeSharingPolicy
 from pdi_gym.agents import make_agent
-from pdi_gym.column_generation import Pool, select
 from pdi_gym.descent import descend, dual_method, random_latents
 from pdi_gym.evaluation import evaluate
 from pdi_gym.problem import lagrangian
 from pdi_gym.problems import MixtureOfGaussians, Portfolio, WirelessPower
-from pdi_gym.reference import certified_bound, reference_solution
+from pdi_gym.time_sharing.column_generation import Pool, select
+from pdi_gym.time_sharing.reference import certified_bound, reference_solution
 from tests.cases import Sensors, Unbounded, gaussian
 
 

@@ -27,7 +27,14 @@ ARGUMENTS = ["compare", ENV, "--agents", *AGENTS, "--n", "64", "--horizon", "50"
 
 
 def start(out: Path, **kwargs: Any) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", "from pdi_gym.cli import main; main()", *ARGUMENTS, "--out", str(out)]
+    command = [
+        sys.executable,
+        "-c",
+        "from pdi_gym.cli.main import main; main()",
+        *ARGUMENTS,
+        "--out",
+        str(out),
+    ]
     return subprocess.Popen(command, start_new_session=True, **kwargs)
 
 
@@ -135,7 +142,7 @@ import socket, sys
 def refuse(*arguments):
     raise AssertionError("a connection was tried")
 socket.socket.connect = socket.socket.connect_ex = socket.create_connection = socket.getaddrinfo = refuse
-from pdi_gym.cli import main
+from pdi_gym.cli.main import main
 main(sys.argv[1:])
 """
 

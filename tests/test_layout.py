@@ -61,7 +61,7 @@ def test_matplotlib_is_imported_lazily() -> None:
 
 
 def test_torch_geometric_is_imported_when_a_graph_network_is_built() -> None:
-    code = "import sys, pdi_gym, pdi_gym.agents, pdi_gym.cli; sys.exit('torch_geometric' in sys.modules)"
+    code = "import sys, pdi_gym, pdi_gym.agents, pdi_gym.cli.main; sys.exit('torch_geometric' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

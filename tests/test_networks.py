@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch_geometric.nn import TAGConv
 
+from pdi_gym.graph import Graph
 from pdi_gym.networks import NetworkConfig
 from pdi_gym.networks.graph_layers import FoldedTAGConv
 from pdi_gym.networks.ugnn import pyramid
 from pdi_gym.problems import MixtureOfGaussians, Portfolio, WirelessPower
-from pdi_gym.problems.graph import Graph
 
 GRAPH_BODIES = ("gnn", "ugnn")
 

@@ -16,8 +16,8 @@ from pdi_gym.envs.vector import ErgodicVectorEnv
 from pdi_gym.evaluation import averages, evaluate
 from pdi_gym.problem import keeps
 from pdi_gym.problems import MixtureOfGaussians, Portfolio, WirelessPower
-from pdi_gym.reference import certified_bound
-from pdi_gym.reweighting import pool_values
+from pdi_gym.time_sharing.reference import certified_bound
+from pdi_gym.time_sharing.reweighting import pool_values
 from tests.cases import PROBLEMS, gaussian
 
 FORMS = ("values", "slot", "slot_batch", "lagrangian_grad")

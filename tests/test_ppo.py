@@ -14,8 +14,8 @@ from pdi_gym.checkpoints import load_tensors, save_tensors
 from pdi_gym.envs import ErgodicEnv
 from pdi_gym.evaluation import evaluate
 from pdi_gym.problems import WirelessPower
-from pdi_gym.sb3 import storage, training
-from pdi_gym.training import Stopped
+from pdi_gym.rl import storage, training
+from pdi_gym.training.loop import Stopped
 from tests.cases import Sensors, Unbounded
 from tests.training_cases import interrupt
 

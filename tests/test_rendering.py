@@ -7,8 +7,8 @@ import pytest
 from PIL import Image, ImageSequence
 
 from pdi_gym.agents import make_agent
-from pdi_gym.cli import main
-from pdi_gym.rendering import play, render
+from pdi_gym.cli.main import main
+from pdi_gym.report.animation import play, render
 
 SMALL = {"n_users": 8}
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from pdi_gym.agents import make_agent
-from pdi_gym.cli import main
+from pdi_gym.cli.main import main
 from pdi_gym.evaluation import averages, compare, make_env
-from pdi_gym.report import _difference, write_report
+from pdi_gym.report.page import _difference, write_report
+from pdi_gym.report.tables import running_averages
 from pdi_gym.store import Store
-from pdi_gym.tracking import running_averages
 from tests.browser import EXECUTABLE, Browser
 
 TINY = {"n_users": 12}

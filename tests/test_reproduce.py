@@ -11,12 +11,22 @@ import numpy as np
 import pytest
 import torch
 
-from pdi_gym import reproduce
-from pdi_gym.claims import FAILS, HOLDS, UNKNOWN, WEAKER, beats, equals, judge, judge_equal, overall
-from pdi_gym.cli import main
-from pdi_gym.experiment import Common, settings_of
-from pdi_gym.reproduce import EXPERIMENTS, load
-from pdi_gym.statistics import Interval
+from pdi_gym.cli.main import main
+from pdi_gym.experiments import registry
+from pdi_gym.experiments.claims import (
+    FAILS,
+    HOLDS,
+    UNKNOWN,
+    WEAKER,
+    beats,
+    equals,
+    judge,
+    judge_equal,
+    overall,
+)
+from pdi_gym.experiments.registry import EXPERIMENTS, load
+from pdi_gym.experiments.run import Common, settings_of
+from pdi_gym.report.statistics import Interval
 
 NAMES = [
     "intro-map", "mixture-bars", "mixture-toy", "mixture-transition", "wireless-table",
@@ -118,7 +128,7 @@ def test_every_name_has_a_script_with_a_sentence_per_setting(name):
     assert issubclass(module.Args, Common) and name == module.NAME
     own = {f.name for f in fields(module.Args)}
     assert set(module.QUICK) <= own
-    body = reproduce.script(name).read_text(encoding="utf-8").split("class Args")[1].split("\n\n\n")[0]
+    body = registry.script(name).read_text(encoding="utf-8").split("class Args")[1].split("\n\n\n")[0]
     settings = re.findall(r"^    (\w+): .*\n( +\"\"\")?", body, re.MULTILINE)
     assert settings and all(sentence for _, sentence in settings), settings
 
@@ -126,7 +136,7 @@ def test_every_name_has_a_script_with_a_sentence_per_setting(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_committed_results_have_the_settings_of_the_script(name):
     """What `pdi-gym reproduce NAME` runs is what was committed."""
-    content = reproduce.results(name)
+    content = registry.results(name)
     assert content is not None and content["command"] == f"pdi-gym reproduce {name}"
     assert content["settings"] == json.loads(json.dumps(settings_of(load(name).Args())))
 
@@ -134,7 +144,7 @@ def test_committed_results_have_the_settings_of_the_script(name):
 def test_quick_leaves_the_committed_results_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     small = {"seeds": 2, "n": 32, "T": 20, "dual_step": 2.0}
-    reproduce.reproduce("mixture-toy", quick=True, **small)
+    registry.reproduce("mixture-toy", quick=True, **small)
     assert not (tmp_path / "runs/results").exists()
     out = tmp_path / "runs/logs/reproduce-quick/mixture-toy"
     content = json.loads((out / "results.json").read_text())
@@ -279,8 +289,8 @@ def test_theory_problems_know_their_optimum():
 
 
 def test_the_page_covers_every_name_and_links_to_what_exists():
-    text = reproduce.page()
-    docs = Path(reproduce.ROOT / "docs")
+    text = registry.page()
+    docs = Path(registry.ROOT / "docs")
     for name in NAMES:
         assert f"\n## {name}\n" in text
     for target in re.findall(r"\]\((\.\./[^)#\s]+)\)", text):
@@ -293,7 +303,7 @@ def test_the_page_says_what_fails(tmp_path):
     claim = {"claim": "pigs fly", "paper": "1", "ours": "0", "verdict": FAILS, "reason": "no wings"}
     content = {"sample": "", "reduced": "", "command": "", "figures": {}, "claims": [claim]}
     (folder / "results.json").write_text(json.dumps(content))
-    text = reproduce.page(tmp_path)
+    text = registry.page(tmp_path)
     failures = text.split("## What does not hold")[1].split("\n## ")[0]
     assert "pigs fly" in failures and "no wings" in failures
     assert "| [theory-dual](#theory-dual) |" in text and EXPERIMENTS["theory-dual"] in text

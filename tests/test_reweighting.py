@@ -12,7 +12,7 @@ from pdi_gym import TimeSharingPolicy
 from pdi_gym.agents import make_agent
 from pdi_gym.evaluation import evaluate
 from pdi_gym.problems import MixtureOfGaussians, Portfolio, WirelessPower
-from pdi_gym.reweighting import optimal_mix, pool_values
+from pdi_gym.time_sharing.reweighting import optimal_mix, pool_values
 from tests.cases import Sensors, Unbounded
 
 

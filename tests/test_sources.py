@@ -12,12 +12,12 @@ from pdi_gym.agents import make_agent
 from pdi_gym.checkpoints import load_tensors
 from pdi_gym.options import DiffusionOptions
 from pdi_gym.problems import MixtureOfGaussians, Portfolio
-from pdi_gym.rollouts import Buffer, Pairs, Task
-from pdi_gym.sources import Duals, Experts, Replay
-from pdi_gym.training import Stopped
-from pdi_gym.training_options import TrainingOptions
-from pdi_gym.training_presets import setup
-from pdi_gym.training_state import STATE
+from pdi_gym.training.loop import Stopped
+from pdi_gym.training.options import TrainingOptions
+from pdi_gym.training.presets import setup
+from pdi_gym.training.rollouts import Buffer, Pairs, Task
+from pdi_gym.training.sources import Duals, Experts, Replay
+from pdi_gym.training.state import STATE
 from tests.training_cases import USERS, interrupt, learn, task
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pdi_gym.statistics import best, bootstrap, paired, pareto
+from pdi_gym.report.statistics import best, bootstrap, paired, pareto
 
 
 def test_bootstrap_of_three_values_matches_all_27_resamples() -> None:

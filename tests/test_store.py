@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pdi_gym import Problem
 from pdi_gym.agents import make_agent
-from pdi_gym.cli import main
+from pdi_gym.cli.main import main
 from pdi_gym.envs import ErgodicEnv
 from pdi_gym.evaluation import compare
 from pdi_gym.problems import WirelessPower

@@ -7,11 +7,7 @@ from scipy.integrate import trapezoid
 from scipy.linalg import sqrtm
 from scipy.stats import norm
 
-from pdi_gym.problems.mixture import MixtureOfGaussians
-from pdi_gym.samplers import pdi
-from pdi_gym.schedules import make_schedule
-from pdi_gym.scores import ExactScore
-from pdi_gym.theory import (
+from pdi_gym.experiments.theory import (
     dual_gap,
     dual_gradient,
     dual_sensitivities,
@@ -25,6 +21,10 @@ from pdi_gym.theory import (
     w2_gaussian,
     w2_of_samples,
 )
+from pdi_gym.problems.mixture import MixtureOfGaussians
+from pdi_gym.samplers import pdi
+from pdi_gym.schedules import make_schedule
+from pdi_gym.scores import ExactScore
 from tests.oracles import active_dual, one_constraint, two_constraints, two_modes
 
 

@@ -18,9 +18,9 @@ from pdi_gym import seeding
 from pdi_gym.agents import make_agent
 from pdi_gym.envs import ErgodicEnv
 from pdi_gym.evaluation import compare, make_env
-from pdi_gym.outputs import write_outputs
+from pdi_gym.report.outputs import write_outputs
+from pdi_gym.report.tables import columns, running_averages
 from pdi_gym.store import Store, slug
-from pdi_gym.tracking import columns, running_averages
 from tests.cases import Sensors
 
 TINY = {"n_users": 10}

@@ -17,13 +17,13 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from pdi_gym.agents import learned
-from pdi_gym.agents.criterion import judge
 from pdi_gym.checkpoints import load_tensors, save_tensors
 from pdi_gym.networks import NetworkConfig
 from pdi_gym.problems import MixtureOfGaussians, WirelessPower
-from pdi_gym.sources import Duals, Experts, Replay
-from pdi_gym.training import Stopped, Training
-from pdi_gym.training_state import STATE
+from pdi_gym.training.criterion import judge
+from pdi_gym.training.loop import Stopped, Training
+from pdi_gym.training.sources import Duals, Experts, Replay
+from pdi_gym.training.state import STATE
 from tests.training_cases import LEARNED, USERS, interrupt, learn, task, weights
 
 ENV = "MixtureOfGaussians2D-v0"

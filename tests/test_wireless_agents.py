@@ -14,7 +14,7 @@ from stable_baselines3.common.env_checker import check_env as check_sb3_env
 from stable_baselines3.common.evaluation import evaluate_policy
 
 import pdi_gym  # noqa: F401  (registers the environments)
-from pdi_gym import plots, seeding
+from pdi_gym import drawing, seeding
 from pdi_gym.agents import list_agents, make_agent
 from pdi_gym.agents.dps import Guide
 from pdi_gym.agents.pdm import gradient_projection
@@ -141,7 +141,7 @@ def test_vector_rates_follow_each_networks_own_requirement():
 def test_map_tells_missed_receivers_by_shape():
     problem = WirelessPower.instance(0, n_users=20)
     rates = np.where(np.arange(20) < 5, 0.2, 1.0)
-    figure = plots.network_map(problem, rates, "title")
+    figure = drawing.network_map(problem, rates, "title")
     _, met, missed = figure.axes[0].collections
     assert len(met.get_offsets()) == 15 and len(missed.get_offsets()) == 5
     assert len(met.get_paths()[0]) != len(missed.get_paths()[0])

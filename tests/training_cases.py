@@ -14,9 +14,9 @@ from pdi_gym.agents import AGENTS, make_agent
 from pdi_gym.checkpoints import load_tensors
 from pdi_gym.options import DiffusionOptions
 from pdi_gym.problems import MixtureOfGaussians, WirelessPower
-from pdi_gym.rollouts import Task
-from pdi_gym.training import Training
-from pdi_gym.training_options import TrainingOptions
+from pdi_gym.training.loop import Training
+from pdi_gym.training.options import TrainingOptions
+from pdi_gym.training.rollouts import Task
 
 LEARNED = ("st", "pdi-net", "pdi-net-warm", "dt", "dt-plus")
 USERS = [WirelessPower.instance(i, "train", n_users=8) for i in range(4)]

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from pdi_gym.graph import Graph
 from pdi_gym.networks.mlp import FiLMMLP
 from pdi_gym.problem import Problem
-from pdi_gym.problems.graph import Graph
 from pdi_gym.validation import check_choice, check_int, check_number, settle
 
 __all__ = ["Denoiser", "NetworkConfig"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from pdi_gym.graph import Graph
 from pdi_gym.networks.graph_layers import GraphBlock
 from pdi_gym.networks.layers import NoiseEmbedding
-from pdi_gym.problems.graph import Graph
 
 
 def node_inputs(columns: list[Tensor], graph: Graph) -> Tensor:

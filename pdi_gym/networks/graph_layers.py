@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import TAGConv
 
+from pdi_gym.graph import Adjacency
 from pdi_gym.networks.layers import FiLM
-from pdi_gym.problems.graph import Adjacency
 
 
 class FoldedTAGConv(TAGConv):  # type: ignore[misc]

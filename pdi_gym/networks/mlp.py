@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from pdi_gym.graph import Graph
 from pdi_gym.networks.layers import FiLM, NoiseEmbedding
-from pdi_gym.problems.graph import Graph
 
 
 class FiLMMLP(nn.Module):

@@ -9,10 +9,10 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from pdi_gym.graph import Adjacency, Graph
 from pdi_gym.networks.gnn import node_inputs
 from pdi_gym.networks.graph_layers import GraphBlock
 from pdi_gym.networks.layers import NoiseEmbedding
-from pdi_gym.problems.graph import Adjacency, Graph
 
 
 @dataclass(frozen=True, eq=False)

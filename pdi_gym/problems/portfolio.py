@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pdi_gym.graph import Graph
 from pdi_gym.problem import Problem
 from pdi_gym.problems.factor_model import instance_seed, sector_market
-from pdi_gym.problems.graph import Graph
 from pdi_gym.problems.portfolio_checks import (
     as_array,
     check_budgets,

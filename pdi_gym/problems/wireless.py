@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pdi_gym.graph import Graph
 from pdi_gym.problem import Problem, accelerates
 from pdi_gym.problems.channels import LIGHT_SPEED, deploy, ergodic_rate, noise_power, rayleigh_path
-from pdi_gym.problems.graph import Graph
 from pdi_gym.validation import check_choice, check_int, check_number, check_tensor
 
 CARRIER = 2.4e9

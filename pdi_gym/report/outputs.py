@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pdi_gym import events, report, tracking
 from pdi_gym.files import check_own_folder, read_object, whole_folder
 from pdi_gym.problem import Problem
 from pdi_gym.processes import in_processes
+from pdi_gym.report import events, page, tables
 from pdi_gym.store import Row, Store, slug
 
 
@@ -30,14 +30,14 @@ def write_outputs(
     page compares the others with. Drawing takes seconds, so the workers share it.
     """
     store = store or Store(folder)
-    tracking.write_results(folder, rows, settings)
-    groups = tracking.by_agent(rows)
+    tables.write_results(folder, rows, settings)
+    groups = tables.by_agent(rows)
     hparams = {agent: events.run_hparams(store, own) for agent, own in groups.items()}
     policies = {a: store.policy(own[0])[0] for a, own in groups.items()}
-    running = tracking.running_averages(policies, problem, settings["horizon"], settings["seed"])
+    running = tables.running_averages(policies, problem, settings["horizon"], settings["seed"])
     with whole_folder(folder / "tensorboard") as runs:
         calls: list[Any] = [
-            (report.write_report, (folder, rows, settings, problem, baseline, store)),
+            (page.write_report, (folder, rows, settings, problem, baseline, store)),
             (_write_pictures, (runs / "comparison", folder, rows, hparams, store)),
         ]
         calls += [
@@ -46,7 +46,7 @@ def write_outputs(
         ]
         for _ in in_processes(workers, calls):
             pass
-    return folder / report.PAGE
+    return folder / page.PAGE
 
 
 def report_folder(store: Path, settings: dict[str, Any], agents: tuple[str, ...]) -> Path:
@@ -77,4 +77,4 @@ def _asked(folder: Path) -> dict[str, Any] | None:
 def _write_pictures(
     run: Path, folder: Path, rows: list[Row], hparams: dict[str, dict[str, Any]], store: Store
 ) -> None:
-    events.write_comparison(run, rows, hparams, tracking.write_figures(folder, rows, store))
+    events.write_comparison(run, rows, hparams, tables.write_figures(folder, rows, store))

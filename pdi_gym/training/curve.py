@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pdi_gym.plots import MET, MISSED, NEUTRAL, figure
+from pdi_gym.drawing import MET, MISSED, NEUTRAL, figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from pdi_gym import report_figures as figures
 from pdi_gym.files import write_text
 from pdi_gym.problem import Problem
 from pdi_gym.problems.wireless import WirelessPower
-from pdi_gym.report_style import MEANINGS, STYLE
-from pdi_gym.statistics import DIRECTIONS, best, bootstrap, paired, pareto
-from pdi_gym.store import Row, Store
-from pdi_gym.tracking import (
+from pdi_gym.report import figures
+from pdi_gym.report.statistics import DIRECTIONS, best, bootstrap, paired, pareto
+from pdi_gym.report.style import MEANINGS, STYLE
+from pdi_gym.report.tables import (
     by_agent,
     cell,
     columns,
@@ -27,6 +26,7 @@ from pdi_gym.tracking import (
     running_averages,
     versions,
 )
+from pdi_gym.store import Row, Store
 from pdi_gym.validation import check_choice
 
 PAGE = "report.html"

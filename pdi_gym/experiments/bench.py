@@ -22,10 +22,10 @@ from pdi_gym.agents import make_agent
 from pdi_gym.evaluation import compare, one_thread
 from pdi_gym.problem import AutogradProblem
 from pdi_gym.problems import MixtureOfGaussians, Portfolio, WirelessPower
-from pdi_gym.rollouts import Task
-from pdi_gym.sources import Replay
-from pdi_gym.training import Training
-from pdi_gym.training_presets import setup
+from pdi_gym.training.loop import Training
+from pdi_gym.training.presets import setup
+from pdi_gym.training.rollouts import Task
+from pdi_gym.training.sources import Replay
 from pdi_gym.validation import check_choice
 
 VALIDATION = "validation"

@@ -11,7 +11,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from torch import Tensor
 
 from pdi_gym.checkpoints import check_finite, load_tensors, save_tensors
-from pdi_gym.training_state import number, whole
+from pdi_gym.training.state import number, whole
 
 FILE = "ppo.safetensors"
 _SETUP: dict[str, tuple[type, ...]] = {

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from pdi_gym import presets, seeding
-from pdi_gym.column_generation import Pool, descent_pricer, first_path, generate_columns, select
 from pdi_gym.digests import UndigestibleError, content_digest
 from pdi_gym.files import whole_file
 from pdi_gym.options import ColumnOptions
@@ -20,6 +19,7 @@ from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem, keeps
 from pdi_gym.problems.mixture import MixtureOfGaussians
 from pdi_gym.problems.portfolio import Portfolio
+from pdi_gym.time_sharing.column_generation import Pool, descent_pricer, first_path, generate_columns, select
 from pdi_gym.validation import check_int
 
 MOST_ASSETS = 12

@@ -16,7 +16,7 @@ from matplotlib.ticker import NullFormatter
 
 from pdi_gym.problem import Problem
 from pdi_gym.problems.wireless import WirelessPower
-from pdi_gym.statistics import pareto
+from pdi_gym.report.statistics import pareto
 
 INK = "#0f0e0d"
 """Stands for the page's text colour: it becomes `currentColor`, so that dark mode needs no second picture."""

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pdi_gym import plots, seeding
+from pdi_gym import drawing, seeding
 from pdi_gym.files import whole_file, write_text
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
@@ -102,11 +102,11 @@ def write_figures(folder: Path, rows: list[Row], store: Store) -> dict[str, Path
         for agent, own in by_agent(rows).items()
     }
     figures = {
-        "tradeoff": plots.tradeoff(points),
-        "residuals": plots.residual_curves({agent: r for agent, (_, r) in stored.items()}, first),
+        "tradeoff": drawing.tradeoff(points),
+        "residuals": drawing.residual_curves({agent: r for agent, (_, r) in stored.items()}, first),
     }
     if traces:
-        figures["denoising"] = plots.denoising(traces, first)
+        figures["denoising"] = drawing.denoising(traces, first)
     paths = {name: folder / f"{name}.png" for name in figures}
     for name, fig in figures.items():
         with whole_file(paths[name]) as temporary:

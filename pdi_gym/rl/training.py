@@ -28,11 +28,11 @@ from pdi_gym.envs import ErgodicVectorEnv
 from pdi_gym.evaluation import make_env, one_thread
 from pdi_gym.problem import Problem
 from pdi_gym.problems.portfolio import Portfolio
-from pdi_gym.sb3.graph import GraphObservation, GraphPolicy
-from pdi_gym.sb3.lagrangian import LagrangianVecReward
-from pdi_gym.sb3.storage import checkpoint, restore
-from pdi_gym.sb3.vec_env import SB3VecEnv
-from pdi_gym.training import Stopped, stop_signals
+from pdi_gym.rl.graph import GraphObservation, GraphPolicy
+from pdi_gym.rl.lagrangian import LagrangianVecReward
+from pdi_gym.rl.storage import checkpoint, restore
+from pdi_gym.rl.vec_env import SB3VecEnv
+from pdi_gym.training.loop import Stopped, stop_signals
 
 ROLLOUTS = 8
 """Rollouts of a round: it starts with fresh horizons and ends with a checkpoint."""

@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from pdi_gym.checkpoints import save_network, save_tensors
 from pdi_gym.files import write_text
 from pdi_gym.networks import Denoiser
-from pdi_gym.sources import Piece, Source
-from pdi_gym.training_options import TrainingOptions
-from pdi_gym.training_state import BANDS, STATE, check_tensors, read_state
+from pdi_gym.training.options import TrainingOptions
+from pdi_gym.training.sources import Piece, Source
+from pdi_gym.training.state import BANDS, STATE, check_tensors, read_state
 
 
 class Stopped(KeyboardInterrupt):
@@ -192,7 +192,7 @@ class Training:
             writer.add_scalar(f"source/{name}", value, step)
         if self.source.lam is not None:
             writer.add_histogram("multipliers", self.source.lam, step)
-        from pdi_gym.training_plots import training_curve  # draws: Matplotlib takes a while to load
+        from pdi_gym.training.curve import training_curve  # draws: Matplotlib takes a while to load
 
         writer.add_figure("validation", training_curve(self.history), step)
 

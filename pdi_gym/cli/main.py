@@ -16,12 +16,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from pdi_gym import bench, printing, rendering
 from pdi_gym.agents import list_agents
+from pdi_gym.cli import printing
+from pdi_gym.cli.train import Train
 from pdi_gym.evaluation import compare, make_env, named_agent
+from pdi_gym.experiments import bench
 from pdi_gym.files import writable_folder, write_text
+from pdi_gym.report import animation
 from pdi_gym.store import Row, Store
-from pdi_gym.train_command import Train
 from pdi_gym.validation import check_choice
 
 
@@ -87,7 +89,10 @@ class Compare:
             "env": self.env, "instances": instances, "horizon": self.horizon, "trials": self.trials,
             "paths": self.paths, "n": self.n, "seed": self.seed,
         }  # fmt: skip
-        from pdi_gym.outputs import report_folder, write_outputs  # draws: Matplotlib takes a while to load
+        from pdi_gym.report.outputs import (  # draws: Matplotlib takes a while to load
+            report_folder,
+            write_outputs,
+        )
 
         folder = report_folder(out, settings, names)
         if folder != out and not self.quiet:
@@ -163,17 +168,17 @@ class Reproduce:
     """Processes, one thread each."""
 
     def run(self, console: Console) -> None:
-        from pdi_gym import reproduce  # only this command needs it
+        from pdi_gym.experiments import registry  # only this command needs it
 
         if self.list:
-            for name, sentence in reproduce.EXPERIMENTS.items():
+            for name, sentence in registry.EXPERIMENTS.items():
                 console.print(f"{name:<25}{sentence}", soft_wrap=True, highlight=False)
             return
         failed = []
-        names = reproduce.chosen(self.names)
+        names = registry.chosen(self.names)
         for name in names:
             try:
-                reproduce.reproduce(name, quick=self.quick, workers=self.workers)
+                registry.reproduce(name, quick=self.quick, workers=self.workers)
             except Exception as error:
                 if len(names) == 1:
                     raise
@@ -203,7 +208,7 @@ class Render:
     """Do not say what was written."""
 
     def run(self, console: Console) -> None:
-        rendering.render(self.env, named_agent(self.agent), self.slots, self.out, self.instance, self.seed)
+        animation.render(self.env, named_agent(self.agent), self.slots, self.out, self.instance, self.seed)
         if not self.quiet:
             console.print(f"Written: {self.out}", soft_wrap=True)
 

@@ -7,10 +7,10 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from pdi_gym import tracking
 from pdi_gym.agents import AGENTS
 from pdi_gym.envs import ENV_IDS
 from pdi_gym.evaluation import make_env
+from pdi_gym.report import tables
 from pdi_gym.store import Row
 
 
@@ -67,7 +67,7 @@ def _ids(ids: list[str]) -> str:
 
 def comparison_table(rows: list[Row], title: str, width: int) -> Table:
     """One line per agent: mean ± standard deviation over instances, or means alone in a narrow window."""
-    names = tracking.columns(rows)
+    names = tables.columns(rows)
     narrow = width < 20 + 16 * len(names)
     table = Table(
         title=title,
@@ -78,8 +78,8 @@ def comparison_table(rows: list[Row], title: str, width: int) -> Table:
     table.add_column("agent")
     for name in names:
         table.add_column(name.replace("_", "\n"), justify="right", vertical="bottom")
-    for agent, own in tracking.by_agent(rows).items():
-        figures = [tracking.mean_std(own, c) for c in names]
-        cells = [f"{mean:.3g}" if narrow else tracking.cell(mean, std) for mean, std in figures]
+    for agent, own in tables.by_agent(rows).items():
+        figures = [tables.mean_std(own, c) for c in names]
+        cells = [f"{mean:.3g}" if narrow else tables.cell(mean, std) for mean, std in figures]
         table.add_row(agent, *cells)
     return table

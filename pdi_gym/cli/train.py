@@ -10,10 +10,10 @@ from typing import Any
 import tyro
 from rich.console import Console
 
-from pdi_gym import tracking
 from pdi_gym.agents import AGENTS, make_agent
 from pdi_gym.agents.learned import LearnedAgent
 from pdi_gym.evaluation import one_thread
+from pdi_gym.report import tables
 from pdi_gym.validation import suggest
 
 _ARGUMENTS = {name: f"--{name}" for name in ("seed", "size", "start", "device", "out", "resume", "quiet")}
@@ -63,7 +63,7 @@ class Train:
         own = {"start": self.start, "size": self.size}
         given |= {name: value for name, value in own.items() if value is not None}
         if isinstance(agent, LearnedAgent):
-            given["command"] = tracking.command()
+            given["command"] = tables.command()
         else:
             for name, value in own.items():
                 if value is not None:

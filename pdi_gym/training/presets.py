@@ -12,7 +12,7 @@ from typing import Any
 from pdi_gym import presets
 from pdi_gym.networks import NetworkConfig
 from pdi_gym.problem import Problem
-from pdi_gym.training_options import TrainingOptions
+from pdi_gym.training.options import TrainingOptions
 from pdi_gym.validation import check_choice, suggest
 
 SIZES = ("cpu", "paper")

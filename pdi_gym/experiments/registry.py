@@ -11,11 +11,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pdi_gym.claims import FAILS, HOLDS, RULE, UNKNOWN, WEAKER, overall
-from pdi_gym.experiment import LOGS, RESULTS, claims_table
+from pdi_gym.experiments.claims import FAILS, HOLDS, RULE, UNKNOWN, WEAKER, overall
+from pdi_gym.experiments.run import LOGS, RESULTS, claims_table
 from pdi_gym.validation import suggest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 EXPERIMENTS: dict[str, str] = {
     "intro-map": "One test network, receivers coloured by served rate: PDI lifts the worst-served.",

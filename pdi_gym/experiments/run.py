@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from pdi_gym import plots, tracking
+from pdi_gym import drawing
 from pdi_gym.agents import AGENTS, Agent
-from pdi_gym.claims import Claim, by_instance
 from pdi_gym.evaluation import compare, make_env, named_agent
+from pdi_gym.experiments.claims import Claim, by_instance
 from pdi_gym.files import whole_file, write_text
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
-from pdi_gym.statistics import bootstrap
+from pdi_gym.report import tables
+from pdi_gym.report.statistics import bootstrap
 from pdi_gym.store import Row, Store
 
 if TYPE_CHECKING:
@@ -134,9 +135,9 @@ class Run:
 
     def command(self) -> str:
         """The command line of this experiment alone, even when it was run with others."""
-        words = tracking.command().split()
+        words = tables.command().split()
         if words[:2] != ["pdi-gym", "reproduce"]:
-            return tracking.command()
+            return tables.command()
         return " ".join(["pdi-gym", "reproduce", self.name, *(w for w in words if w == "--quick")])
 
     def policy(self, row: Row, folder: str = "") -> tuple[TimeSharingPolicy, np.ndarray]:
@@ -161,7 +162,7 @@ class Run:
     ) -> None:
         """results.json and results.md; `sample` says what ± is over, `reduced` what the paper had more of."""
         content = {
-            "name": self.name, "command": self.command(), "versions": tracking.versions(),
+            "name": self.name, "command": self.command(), "versions": tables.versions(),
             "seconds": round(time.perf_counter() - self.started, 1),
             "row_seconds": round(sum(row.get("seconds", 0.0) for row in rows), 1),
             "settings": settings_of(self.args),
@@ -192,7 +193,7 @@ def settings_of(args: Common) -> dict[str, Any]:
 
 def _portable(value: Any) -> Any:
     """A path inside the repository without the part that differs between machines."""
-    root = Path(__file__).resolve().parents[1]
+    root = Path(__file__).resolve().parents[2]
     inside = isinstance(value, Path) and value.resolve().is_relative_to(root)
     return str(value.resolve().relative_to(root)) if inside else value
 
@@ -214,11 +215,11 @@ def table(
     """One line per agent: mean ± standard deviation over instances, the paper's figure in brackets."""
     names = [m.replace("_", " ") for m in (*metrics, "seconds")]
     lines = [f"| agent | n | {' | '.join(names)} |", "|---" * (len(names) + 2) + "|"]
-    for agent, own in tracking.by_agent(rows).items():
+    for agent, own in tables.by_agent(rows).items():
         cells = []
         for metric in (*metrics, "seconds"):
             said = (paper or {}).get(agent, {}).get(metric)
-            text = tracking.cell(*tracking.mean_std(own, metric))
+            text = tables.cell(*tables.mean_std(own, metric))
             cells.append(text if said is None else f"{text} [{said:g}]")
         lines.append(f"| {agent} | {len(own)} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
@@ -237,14 +238,14 @@ def panels(
 
     The agent `first` stands out; `marks` draws vertical lines, such as a required rate.
     """
-    agents = list(tracking.by_agent(rows))
-    fig, axes = plots.figure(
+    agents = list(tables.by_agent(rows))
+    fig, axes = drawing.figure(
         3.1 * len(metrics) + 1.2, 1.1 + 0.42 * len(agents), ncols=len(metrics), sharey=True, squeeze=False
     )
     for ax, metric in zip(axes[0], metrics, strict=True):
         for y, agent in enumerate(agents):
             values = values_of(rows, agent, metric)
-            colour = plots.MISSED if agent == first else plots.MET
+            colour = drawing.MISSED if agent == first else drawing.MET
             ax.scatter(values, np.full(len(values), y), s=9, color=colour, alpha=0.3, linewidths=0)
             if interval := bootstrap(values):
                 ax.plot([interval.low, interval.high], [y, y], color=colour, lw=2.5, solid_capstyle="butt")

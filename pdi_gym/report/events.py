@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from pdi_gym import plots
+from pdi_gym import drawing
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
 from pdi_gym.problems.mixture import MixtureOfGaussians
 from pdi_gym.problems.wireless import WirelessPower
-from pdi_gym.statistics import DIRECTIONS
+from pdi_gym.report.statistics import DIRECTIONS
+from pdi_gym.report.tables import Running, columns, command, markdown_table, mean_std
 from pdi_gym.store import Row, Store
-from pdi_gym.tracking import Running, columns, command, markdown_table, mean_std
 
 MOST_SLOTS = 250
 """Points of a curve over slots: a longer horizon is thinned evenly."""
@@ -48,16 +48,16 @@ def write_run(
         _write_slots(writer, running)
         _write_sampler(writer, policy)
         title = f"{own[0]['agent']}, instance {own[0]['instance']}"
-        _add_image(writer, "policy", plots.to_array(portrait(problem, policy, residuals, title)))
+        _add_image(writer, "policy", drawing.to_array(portrait(problem, policy, residuals, title)))
 
 
 def portrait(problem: Problem, policy: TimeSharingPolicy, residuals: np.ndarray, title: str) -> Any:
     """A figure of one policy: who is served, where it goes, or how far each constraint is met."""
     if isinstance(problem, WirelessPower) and problem.positions is not None:
-        return plots.network_map(problem, problem.r_min - residuals, title)
+        return drawing.network_map(problem, problem.r_min - residuals, title)
     if isinstance(problem, MixtureOfGaussians):
-        return plots.mixture_samples(problem, policy.actions, title)
-    return plots.residual_bars(residuals, problem, title)
+        return drawing.mixture_samples(problem, policy.actions, title)
+    return drawing.residual_bars(residuals, problem, title)
 
 
 def _writer(path: Path) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pdi_gym.statistics import DIRECTIONS, Interval, Paired, paired
+from pdi_gym.report.statistics import DIRECTIONS, Interval, Paired, paired
 from pdi_gym.store import Row
 
 HOLDS, WEAKER, FAILS, UNKNOWN = "holds", "holds weaker", "does not hold", "cannot be told"

@@ -16,7 +16,7 @@ from pdi_gym.options import DenoisingOptions
 from pdi_gym.problem import Problem
 from pdi_gym.schedules import Schedule, make_schedule
 from pdi_gym.scores import CleanEstimator, MonteCarloScore, NetworkScore, ScoreField
-from pdi_gym.training_options import TrainingOptions
+from pdi_gym.training.options import TrainingOptions
 
 
 @dataclass

@@ -19,8 +19,8 @@ from pdi_gym.descent import dual_method
 from pdi_gym.diffusion import forward
 from pdi_gym.options import DenoisingOptions, DiffusionOptions, DualTrainingOptions, ExpertOptions
 from pdi_gym.problem import Problem
-from pdi_gym.rollouts import Buffer, Task, rollout
 from pdi_gym.scores import CleanEstimator, ScoreField
+from pdi_gym.training.rollouts import Buffer, Task, rollout
 
 
 class Piece(NamedTuple):

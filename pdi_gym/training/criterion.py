@@ -12,7 +12,7 @@ from pdi_gym.options import DiffusionOptions
 from pdi_gym.problem import Problem
 from pdi_gym.samplers import Samples
 from pdi_gym.schedules import make_schedule
-from pdi_gym.training_options import TrainingOptions
+from pdi_gym.training.options import TrainingOptions
 
 _VALIDATION_DRAWS = 500
 CRITERION = "mean over validation instances of f0 + 2 Σ_j λ_j [f_j]₊, λ being PDI-MC's average multipliers"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pdi_gym.checkpoints import check_finite, load_tensors
-from pdi_gym.sources import Duals, Source
+from pdi_gym.training.sources import Duals, Source
 
 STATE = "state.safetensors"
 BANDS = 4

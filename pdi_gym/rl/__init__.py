@@ -1,0 +1,1 @@
+"""What Stable-Baselines3 needs to train on our environments."""

@@ -1,0 +1,1 @@
+"""Which decisions share the time, and how much of it each gets."""
