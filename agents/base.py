@@ -224,11 +224,6 @@ def to_policy(problem: Problem, samples: Samples, info: dict[str, Any]) -> TimeS
     )
 
 
-def divisor_at_most(n: int, most: int) -> int:
-    """The largest divisor of n that is at most `most`: how preset groups adapt to any n."""
-    return max(g for g in range(1, min(n, most) + 1) if n % g == 0)
-
-
 class Trace:
     """A callback that keeps λ, residuals and effective sample size of about `points` steps."""
 

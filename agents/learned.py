@@ -14,11 +14,12 @@ from typing import Any, ClassVar
 import torch
 
 from pdi_gym import presets, zoo
-from pdi_gym.agents.base import Agent, divisor_at_most
+from pdi_gym.agents.base import Agent
 from pdi_gym.agents.pdi import DiffusionAgent
 from pdi_gym.checkpoints import check_fits, fingerprints, load_card, load_network, save_network
+from pdi_gym.envs import load_instances
 from pdi_gym.files import writable_folder
-from pdi_gym.inference import infer
+from pdi_gym.inference import divisor_at_most, infer
 from pdi_gym.networks import Denoiser, NetworkConfig
 from pdi_gym.options import LearnedOptions, NetworkOptions, SupervisedOptions, check_device
 from pdi_gym.problem import Problem
@@ -26,7 +27,7 @@ from pdi_gym.samplers import Samples
 from pdi_gym.schedules import make_schedule
 from pdi_gym.scores import NetworkScore
 from pdi_gym.training.criterion import CRITERION, judge, monte_carlo
-from pdi_gym.training.instances import check_alike, describe, listed, load_instances, words
+from pdi_gym.training.instances import check_alike, describe, listed, words
 from pdi_gym.training.loop import Training
 from pdi_gym.training.options import TrainingOptions
 from pdi_gym.training.presets import setup

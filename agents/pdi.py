@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from pdi_gym import zoo
-from pdi_gym.agents.base import Agent, Observer, Trace, divisor_at_most, to_policy
+from pdi_gym.agents.base import Agent, Observer, Trace, to_policy
 from pdi_gym.checkpoints import check_fits, digest
-from pdi_gym.inference import infer, training_free_score
+from pdi_gym.inference import divisor_at_most, infer, training_free_score
 from pdi_gym.networks import Denoiser
 from pdi_gym.options import DenoisingOptions, DiffusionOptions, TailOptions
 from pdi_gym.policy import TimeSharingPolicy

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from pdi_gym.agents.base import Agent, Observer, Trace, divisor_at_most
+from pdi_gym.agents.base import Agent, Observer, Trace
 from pdi_gym.checkpoints import digest
 from pdi_gym.files import writable_folder
+from pdi_gym.inference import divisor_at_most
 from pdi_gym.options import check_device
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem

@@ -24,9 +24,8 @@ import gymnasium as gym
 import pdi_gym  # noqa: F401  (registers the environments)
 from pdi_gym import zoo
 from pdi_gym.agents import AGENTS, make_agent
-from pdi_gym.envs import ErgodicEnv
+from pdi_gym.envs import ErgodicEnv, load_instances
 from pdi_gym.experiments import registry
-from pdi_gym.training.instances import load_instances
 
 DOCS = Path(__file__).parent
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gymnasium as gym
 
 from pdi_gym.envs.base import ErgodicEnv
+from pdi_gym.envs.making import load_instances, make_env
 from pdi_gym.envs.vector import ErgodicVectorEnv
 from pdi_gym.envs.wrappers import LagrangianReward, RecordConstraintStatistics
 
@@ -14,6 +15,8 @@ __all__ = [
     "ErgodicVectorEnv",
     "LagrangianReward",
     "RecordConstraintStatistics",
+    "load_instances",
+    "make_env",
     "register",
 ]
 

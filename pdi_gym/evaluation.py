@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-import gymnasium as gym
 import numpy as np
 import torch
 from torch import Tensor
@@ -19,14 +18,15 @@ from pdi_gym import seeding
 from pdi_gym._version import __version__
 from pdi_gym.agents import Agent, make_agent
 from pdi_gym.digests import UndigestibleError, content_digest
+from pdi_gym.envs import make_env
 from pdi_gym.files import remove_leftovers, writable_folder
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem, check_problem
-from pdi_gym.processes import in_processes
+from pdi_gym.processes import in_processes, one_thread
 from pdi_gym.store import Row, Store, load_policy, slug
-from pdi_gym.validation import check_int, suggest
+from pdi_gym.validation import check_int
 
-__all__ = ["Row", "averages", "compare", "evaluate", "load_policy", "make_env", "one_thread", "slug"]
+__all__ = ["Row", "averages", "compare", "evaluate", "load_policy", "slug"]
 
 
 def evaluate(
@@ -309,27 +309,6 @@ def _named_failure(task: Task) -> Iterator[None]:
     except Exception as error:
         where = f"{task.label} on instance {task.instance} of {task.target}"
         raise RuntimeError(f"{where}: {type(error).__name__}: {error}") from error
-
-
-def make_env(env_id: str, kwargs: dict[str, Any]) -> Any:
-    """The bare environment of that id, with the close matches named when there is none."""
-    if env_id not in gym.registry:
-        known = [i for i, s in gym.registry.items() if str(s.entry_point).startswith("pdi_gym.")]
-        raise ValueError(
-            f"unknown environment {env_id!r}{suggest(env_id, known)}; there are {', '.join(known)}"
-        )
-    return gym.make(env_id, disable_env_checker=True, **kwargs).unwrapped
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Bit-identical whatever the machine: another number of threads sums in another order."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _labelled(agents: Sequence[str | Agent] | Mapping[str, str | Agent]) -> dict[str, Agent]:

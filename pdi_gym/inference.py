@@ -72,3 +72,8 @@ def infer(
         dual_update=dual_update,
         callback=callback,
     )
+
+
+def divisor_at_most(n: int, most: int) -> int:
+    """The largest divisor of n that is at most `most`: how preset groups adapt to any n."""
+    return max(g for g in range(1, min(n, most) + 1) if n % g == 0)

@@ -7,11 +7,24 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import joblib
+import torch
 
 T = TypeVar("T")
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Bit-identical whatever the machine: another number of threads sums in another order."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def in_processes(workers: int, calls: Sequence[tuple[Callable[..., T], tuple[Any, ...]]]) -> Iterator[T]:

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from pdi_gym import seeding
-from pdi_gym.evaluation import Row, evaluate, one_thread, slug
+from pdi_gym.evaluation import Row, evaluate, slug
 from pdi_gym.files import write_text
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
+from pdi_gym.processes import one_thread
 from pdi_gym.time_sharing.column_generation import Pool
 from pdi_gym.time_sharing.reference import Reference, reference_solution
 

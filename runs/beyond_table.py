@@ -25,7 +25,8 @@ from beyond_derived import Derivation, reference_row, reweighted_rows
 from beyond_report import paired_table, pareto, table, write
 
 from pdi_gym.agents import Agent, make_agent
-from pdi_gym.evaluation import compare, make_env
+from pdi_gym.envs import make_env
+from pdi_gym.evaluation import compare
 from pdi_gym.processes import in_processes
 from pdi_gym.report import tables
 from pdi_gym.store import Row, Store, slug

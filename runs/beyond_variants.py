@@ -15,9 +15,10 @@ import numpy as np
 from beyond_report import paired_table, table, write
 from beyond_table import WIRELESS, Args, Study, agents_of, main, run_agents, settings_of
 
-from pdi_gym.evaluation import Row, evaluate, one_thread, slug
+from pdi_gym.evaluation import Row, evaluate, slug
 from pdi_gym.files import write_text
 from pdi_gym.problems import WirelessPower
+from pdi_gym.processes import one_thread
 
 
 def variants(args: Args) -> None:

@@ -13,10 +13,10 @@ import tyro
 
 from pdi_gym import drawing, seeding
 from pdi_gym.agents import make_agent
-from pdi_gym.evaluation import one_thread
 from pdi_gym.experiments.claims import Claim, judge, judge_equal, shown
 from pdi_gym.experiments.run import Common, Run
 from pdi_gym.problems import MixtureOfGaussians
+from pdi_gym.processes import one_thread
 from pdi_gym.report.statistics import bootstrap
 
 NAME = "mixture-transition"

@@ -16,10 +16,11 @@ import numpy as np
 import tyro
 
 from pdi_gym.agents import make_agent
-from pdi_gym.evaluation import evaluate, one_thread
+from pdi_gym.evaluation import evaluate
 from pdi_gym.files import write_text
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problems import Portfolio
+from pdi_gym.processes import one_thread
 from pdi_gym.report import tables
 
 YEAR = 252

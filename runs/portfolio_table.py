@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import tyro
 
-from pdi_gym.evaluation import Row, make_env
+from pdi_gym.envs import make_env
+from pdi_gym.evaluation import Row
 from pdi_gym.experiments.claims import Claim, beats
 from pdi_gym.experiments.run import PORTFOLIO, Common, Run, available, panels, sample_of, table
 from pdi_gym.report import tables

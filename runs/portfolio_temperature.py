@@ -13,10 +13,11 @@ import tyro
 
 from pdi_gym import drawing
 from pdi_gym.agents import Agent, make_agent
-from pdi_gym.evaluation import make_env, one_thread
+from pdi_gym.envs import make_env
 from pdi_gym.experiments.claims import beats
 from pdi_gym.experiments.run import FAST_PORTFOLIO, PORTFOLIO, Common, Run, sample_of, table
 from pdi_gym.problem import Problem
+from pdi_gym.processes import one_thread
 from pdi_gym.samplers import Step
 
 NAME = "portfolio-temperature"

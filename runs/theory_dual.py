@@ -23,11 +23,11 @@ from theory_problems import (
 from torch import Tensor
 
 from pdi_gym import drawing
-from pdi_gym.evaluation import one_thread
 from pdi_gym.experiments.claims import Claim, judge, shown
 from pdi_gym.experiments.run import Common, Run
 from pdi_gym.experiments.theory import optimal_dual
 from pdi_gym.problem import Problem
+from pdi_gym.processes import one_thread
 from pdi_gym.report.statistics import bootstrap
 from pdi_gym.samplers import pdi
 from pdi_gym.schedules import Schedule, make_schedule

@@ -13,7 +13,6 @@ import tyro
 from theory_problems import linear_problem, two_modes
 
 from pdi_gym import drawing
-from pdi_gym.evaluation import one_thread
 from pdi_gym.experiments.claims import Claim, judge, shown
 from pdi_gym.experiments.run import Common, Run
 from pdi_gym.experiments.theory import (
@@ -26,6 +25,7 @@ from pdi_gym.experiments.theory import (
     theorem_2_bound,
     w2_gaussian,
 )
+from pdi_gym.processes import one_thread
 from pdi_gym.report.statistics import Interval, bootstrap
 from pdi_gym.samplers import pdi
 from pdi_gym.schedules import SCHEDULES, make_schedule

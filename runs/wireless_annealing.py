@@ -11,7 +11,8 @@ import numpy as np
 import tyro
 
 from pdi_gym import drawing
-from pdi_gym.evaluation import Row, make_env
+from pdi_gym.envs import make_env
+from pdi_gym.evaluation import Row
 from pdi_gym.experiments.claims import beats
 from pdi_gym.experiments.run import FAST_WIRELESS, Common, Run, sample_of, table
 

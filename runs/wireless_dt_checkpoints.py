@@ -14,7 +14,8 @@ import tyro
 from pdi_gym import drawing
 from pdi_gym.agents import Agent, make_agent
 from pdi_gym.checkpoints import load_network
-from pdi_gym.evaluation import Row, make_env
+from pdi_gym.envs import make_env
+from pdi_gym.evaluation import Row
 from pdi_gym.experiments.claims import Claim, beats
 from pdi_gym.experiments.run import WIRELESS, Common, Run, available, band, sample_of, table
 

@@ -12,7 +12,7 @@ import tyro
 
 from pdi_gym import zoo
 from pdi_gym.checkpoints import CARD
-from pdi_gym.evaluation import make_env
+from pdi_gym.envs import make_env
 from pdi_gym.experiments.claims import UNKNOWN, Claim, beats, equals
 from pdi_gym.experiments.run import WIRELESS, Common, Run, available, panels, sample_of, table
 

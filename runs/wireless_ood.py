@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import tyro
 
 from pdi_gym import drawing
-from pdi_gym.evaluation import Row, make_env
+from pdi_gym.envs import make_env
+from pdi_gym.evaluation import Row
 from pdi_gym.experiments.claims import Claim, beats, by_instance
 from pdi_gym.experiments.run import WIRELESS, Common, Run, available, band, sample_of, table
 

@@ -11,8 +11,10 @@ import numpy as np
 import tyro
 
 from pdi_gym import drawing
-from pdi_gym.evaluation import make_env, named_agent, one_thread
+from pdi_gym.envs import make_env
+from pdi_gym.evaluation import named_agent
 from pdi_gym.experiments.run import FAST_WIRELESS, WIRELESS, Common, Run, sample_of, table
+from pdi_gym.processes import one_thread
 
 NAME = "wireless-rates"
 QUICK = {"networks": 2, "n": 40, "trials": 10, "agent": "pdi-mc"}

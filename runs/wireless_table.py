@@ -12,7 +12,8 @@ from typing import Any
 import tyro
 
 from pdi_gym.agents import make_agent
-from pdi_gym.evaluation import Row, make_env
+from pdi_gym.envs import make_env
+from pdi_gym.evaluation import Row
 from pdi_gym.experiments.claims import Claim, beats, equals
 from pdi_gym.experiments.run import Common, Run, available, panels, sample_of, table
 

@@ -13,7 +13,8 @@ from wireless_annealing import rivals
 
 from pdi_gym import drawing
 from pdi_gym.agents import make_agent
-from pdi_gym.evaluation import Row, make_env
+from pdi_gym.envs import make_env
+from pdi_gym.evaluation import Row
 from pdi_gym.experiments.claims import beats
 from pdi_gym.experiments.run import FAST_WIRELESS, WIRELESS, Common, Run, sample_of, table
 

@@ -16,7 +16,7 @@ from pdi_gym.agents import AGENTS, make_agent
 from pdi_gym.agents.learned import LearnedAgent
 from pdi_gym.cli import main as cli
 from pdi_gym.cli.main import main
-from pdi_gym.evaluation import make_env
+from pdi_gym.envs import make_env
 from pdi_gym.experiments.bench import Result
 
 TOY = ["compare", "MixtureOfGaussians2D-v0"]

@@ -13,7 +13,8 @@ import pytest
 
 from pdi_gym.agents import make_agent
 from pdi_gym.cli.main import main
-from pdi_gym.evaluation import averages, compare, make_env
+from pdi_gym.envs import make_env
+from pdi_gym.evaluation import averages, compare
 from pdi_gym.report.page import _difference, write_report
 from pdi_gym.report.tables import running_averages
 from pdi_gym.store import Store

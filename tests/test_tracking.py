@@ -16,8 +16,8 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from pdi_gym import seeding
 from pdi_gym.agents import make_agent
-from pdi_gym.envs import ErgodicEnv
-from pdi_gym.evaluation import compare, make_env
+from pdi_gym.envs import ErgodicEnv, make_env
+from pdi_gym.evaluation import compare
 from pdi_gym.report.outputs import write_outputs
 from pdi_gym.report.tables import columns, running_averages
 from pdi_gym.store import Store, slug

@@ -19,7 +19,8 @@ from rich.table import Table
 from pdi_gym.agents import list_agents
 from pdi_gym.cli import printing
 from pdi_gym.cli.train import Train
-from pdi_gym.evaluation import compare, make_env, named_agent
+from pdi_gym.envs import make_env
+from pdi_gym.evaluation import compare, named_agent
 from pdi_gym.experiments import bench
 from pdi_gym.files import writable_folder, write_text
 from pdi_gym.report import animation

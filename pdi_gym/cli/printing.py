@@ -8,8 +8,7 @@ from rich import box
 from rich.table import Table
 
 from pdi_gym.agents import AGENTS
-from pdi_gym.envs import ENV_IDS
-from pdi_gym.evaluation import make_env
+from pdi_gym.envs import ENV_IDS, make_env
 from pdi_gym.report import tables
 from pdi_gym.store import Row
 

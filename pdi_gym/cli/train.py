@@ -12,7 +12,7 @@ from rich.console import Console
 
 from pdi_gym.agents import AGENTS, make_agent
 from pdi_gym.agents.learned import LearnedAgent
-from pdi_gym.evaluation import one_thread
+from pdi_gym.processes import one_thread
 from pdi_gym.report import tables
 from pdi_gym.validation import suggest
 

@@ -19,9 +19,10 @@ from torch import Tensor
 
 from pdi_gym import zoo
 from pdi_gym.agents import make_agent
-from pdi_gym.evaluation import compare, one_thread
+from pdi_gym.evaluation import compare
 from pdi_gym.problem import AutogradProblem
 from pdi_gym.problems import MixtureOfGaussians, Portfolio, WirelessPower
+from pdi_gym.processes import one_thread
 from pdi_gym.training.loop import Training
 from pdi_gym.training.presets import setup
 from pdi_gym.training.rollouts import Task

@@ -15,7 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from pdi_gym import drawing
 from pdi_gym.agents import AGENTS, Agent
-from pdi_gym.evaluation import compare, make_env, named_agent
+from pdi_gym.envs import make_env
+from pdi_gym.evaluation import compare, named_agent
 from pdi_gym.experiments.claims import Claim, by_instance
 from pdi_gym.files import whole_file, write_text
 from pdi_gym.policy import TimeSharingPolicy

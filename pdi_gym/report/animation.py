@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from pdi_gym.agents import Agent
-from pdi_gym.evaluation import make_env
+from pdi_gym.envs import make_env
 from pdi_gym.files import whole_file, writable_folder
 from pdi_gym.validation import check_int
 

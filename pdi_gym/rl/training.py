@@ -24,10 +24,10 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from torch import Tensor
 
 from pdi_gym import seeding
-from pdi_gym.envs import ErgodicVectorEnv
-from pdi_gym.evaluation import make_env, one_thread
+from pdi_gym.envs import ErgodicVectorEnv, make_env
 from pdi_gym.problem import Problem
 from pdi_gym.problems.portfolio import Portfolio
+from pdi_gym.processes import one_thread
 from pdi_gym.rl.graph import GraphObservation, GraphPolicy
 from pdi_gym.rl.lagrangian import LagrangianVecReward
 from pdi_gym.rl.storage import checkpoint, restore

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from pdi_gym import presets
-from pdi_gym.agents.base import divisor_at_most
-from pdi_gym.inference import infer, training_free_score
+from pdi_gym.inference import divisor_at_most, infer, training_free_score
 from pdi_gym.options import DiffusionOptions
 from pdi_gym.problem import Problem
 from pdi_gym.samplers import Samples
