@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from pdi_gym.agents.pdi import DiffusionAgent
+from pdi_gym.inference import dual_rule, monte_carlo_score
 from pdi_gym.options import AdaptiveOptions
 from pdi_gym.problem import Problem
-from pdi_gym.schedules import Schedule, make_schedule
-from pdi_gym.scores import MonteCarloScore, ScoreField
+from pdi_gym.schedules import Schedule
+from pdi_gym.scores import Estimate, MonteCarloScore, ScoreField
 
 
-@dataclass
+@dataclass(frozen=True)
 class AnnealedScore:
     """A Monte-Carlo score whose temperature falls geometrically from `heat`·β to `cool`·β."""
 
@@ -23,35 +24,15 @@ class AnnealedScore:
     heat: float
     cool: float
 
-    def __post_init__(self) -> None:
-        self._beta = self.score.beta
+    def at(self, tau: int) -> MonteCarloScore:
+        """The score field at the temperature of time τ."""
+        share = tau / self.score.schedule.T
+        return replace(self.score, beta=self.score.beta * self.cool * (self.heat / self.cool) ** share)
 
     def __call__(
         self, z: Tensor, tau: int, lam: Tensor, xi: Tensor | None, generator: torch.Generator
-    ) -> Tensor:
-        self.score.beta = self._beta * self.cool * (self.heat / self.cool) ** (tau / self.score.schedule.T)
-        return self.score(z, tau, lam, xi, generator)
-
-    @property
-    def effective_sample_size(self) -> float:
-        return self.score.effective_sample_size
-
-
-@dataclass
-class MomentumAscent:
-    """λ ← [λ + η_t v]₊ with v ← μ v + f + margin: heavy-ball ascent of the dual function."""
-
-    options: AdaptiveOptions
-    schedule: Schedule
-    _velocity: Tensor | None = field(default=None, init=False)
-
-    def __call__(self, lam: Tensor, residual: Tensor, t: int) -> Tensor:
-        o = self.options
-        push = residual + o.margin
-        self._velocity = push if self._velocity is None else o.momentum * self._velocity + push
-        eta = o.dual_step * float(self.schedule.alpha[self.schedule.T - t]) ** o.dual_ramp
-        after: Tensor = (1 - o.dual_decay) * lam + eta * self._velocity
-        return after.clamp(min=0, max=o.dual_max)
+    ) -> Estimate:
+        return self.at(tau)(z, tau, lam, xi, generator)
 
 
 class Adaptive(DiffusionAgent):
@@ -66,10 +47,10 @@ class Adaptive(DiffusionAgent):
     options_type = AdaptiveOptions
 
     def _score(self, problem: Problem, options: Any, schedule: Schedule) -> ScoreField:
-        score = MonteCarloScore(
-            problem, schedule, options.beta, options.n_candidates, options.candidates, options.alpha_min
-        )
-        return AnnealedScore(score, options.heat, options.cool)
+        return AnnealedScore(monte_carlo_score(problem, options, schedule), options.heat, options.cool)
 
-    def _variant(self, problem: Problem, options: Any) -> dict[str, Any]:
-        return {"dual_update": MomentumAscent(options, make_schedule(options.schedule, options.T))}
+    def _variant(
+        self, problem: Problem, options: Any, schedule: Schedule, score: ScoreField
+    ) -> dict[str, Any]:
+        ascent = dual_rule(options, schedule)
+        return {"duals": replace(ascent, margin=options.margin, momentum=options.momentum)}

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from pdi_gym import presets
 from pdi_gym.agents.base import Agent, Observer, Trace
+from pdi_gym.duals import Ascent
+from pdi_gym.inference import monte_carlo_score
 from pdi_gym.options import ColumnOptions, DiffusionOptions
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
-from pdi_gym.samplers import Samples, pdi
+from pdi_gym.samplers import Reverse, Samples, pdi
 from pdi_gym.schedules import make_schedule
-from pdi_gym.scores import MonteCarloScore
 from pdi_gym.time_sharing.column_generation import Pool, descent_pricer, first_path, generate_columns, select
 
 _COLD_T = 50
@@ -88,21 +91,15 @@ def cold_pdi(
     """A short, cold run of Algorithm 2: with λ frozen at (1, m), or ascending as far as the preset's."""
     fast = presets.resolve(DiffusionOptions, problem, "fast", {})
     schedule = make_schedule(fast.schedule, _COLD_T)
-    score = MonteCarloScore(
-        problem, schedule, fast.beta / _COOLING, fast.n_candidates, fast.candidates, fast.alpha_min
-    )
-    eta = 0.0 if lam is not None else fast.dual_step * fast.T / _COLD_T
+    score = monte_carlo_score(problem, replace(fast, beta=fast.beta / _COOLING), schedule)
+    ascending = Ascent(fast.dual_step * fast.T / _COLD_T, fast.dual_init, fast.dual_max)
     return pdi(
         problem,
         score,
         schedule,
         n=n,
         generator=generator,
-        dual_step=eta,
-        dual_init=fast.dual_init if lam is None else lam,
-        dual_max=fast.dual_max,
-        n_draws=fast.n_draws,
-        kernel=fast.kernel,
-        alpha_min=fast.alpha_min,
+        duals=ascending if lam is None else Ascent(init=lam),
+        reverse=Reverse(fast.kernel, fast.alpha_min, fast.n_draws),
         callback=callback,
     )

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from pdi_gym.agents.base import Observer, Trace, to_policy
 from pdi_gym.agents.pdi import DiffusionAgent
 from pdi_gym.options import GuidanceOptions
-from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
-from pdi_gym.samplers import pdi
-from pdi_gym.schedules import Schedule, make_schedule
-from pdi_gym.scores import ScoreField
+from pdi_gym.schedules import Schedule
+from pdi_gym.scores import Estimate, ScoreField
 
 
 class Guide:
@@ -23,10 +22,11 @@ class Guide:
 
     def __call__(
         self, z: Tensor, tau: int, lam: Tensor, xi: Tensor | None, generator: torch.Generator
-    ) -> Tensor:
+    ) -> Estimate:
         self._z, self._lam, self._noise = z, lam, generator.get_state()
-        self._value = self.score(z, tau, lam, xi, generator)
-        return self._value
+        estimate = self.score(z, tau, lam, xi, generator)
+        self._value = estimate.value
+        return estimate
 
     def correct(self, clean: Tensor, tau: int, xi: Tensor | None) -> Tensor:
         """x̂0 ← project(x̂0 − s σ_t ∇_{x_t} Σ_j [f_j(x̂0)]₊²)."""
@@ -48,7 +48,7 @@ class Guide:
         step = 1e-3 / size
         generator = torch.Generator()
         generator.set_state(self._noise)
-        ahead = self.score(self._z + step * slope, tau, self._lam, xi, generator)
+        ahead = self.score(self._z + step * slope, tau, self._lam, xi, generator).value
         alpha, sigma = float(self.schedule.alpha[tau]), float(self.schedule.sigma[tau])
         return (slope + sigma**2 / step * (ahead - self._value)) / alpha
 
@@ -64,27 +64,8 @@ class DPS(DiffusionAgent):
     summary = "diffusion posterior sampling: guided by each sample's violation"
     options_type = GuidanceOptions
 
-    def _sample(
-        self,
-        problem: Problem,
-        options: GuidanceOptions,
-        n: int,
-        generator: torch.Generator,
-        callback: Observer | None,
-    ) -> TimeSharingPolicy:
-        schedule = make_schedule(options.schedule, options.T)
-        guide = Guide(problem, self._score(problem, options, schedule), schedule, options.guidance)
-        trace = Trace(options.T, callback)
-        samples = pdi(
-            problem,
-            guide,
-            schedule,
-            n=n,
-            generator=generator,
-            n_draws=options.n_draws,
-            kernel=options.kernel,
-            alpha_min=options.alpha_min,
-            correct=guide.correct,
-            callback=trace,
-        )
-        return to_policy(problem, samples, {"trace": trace.arrays()})
+    def _variant(
+        self, problem: Problem, options: GuidanceOptions, schedule: Schedule, score: ScoreField
+    ) -> dict[str, Any]:
+        guide = Guide(problem, score, schedule, options.guidance)
+        return {"score": guide, "correct": guide.correct}

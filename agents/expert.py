@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from pdi_gym.agents.base import Agent, Observer, Trace
-from pdi_gym.descent import dual_method
+from pdi_gym.descent import run_expert
 from pdi_gym.options import ExpertOptions
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
@@ -31,19 +31,8 @@ class Expert(Agent):
         callback: Observer | None,
     ) -> TimeSharingPolicy:
         trace = Trace(options.steps, callback)
-        path = dual_method(
-            problem,
-            problem.project(0.1 * torch.randn((options.chains, problem.latent_dim), generator=generator)),
-            n=n,
-            steps=options.steps,
-            rate=options.primal_step,
-            dual_step=options.dual_step,
-            dual_init=options.dual_init,
-            window=options.window,
-            n_draws=options.n_draws,
-            generator=generator,
-            callback=trace,
-        )
+        start = problem.project(0.1 * torch.randn((options.chains, problem.latent_dim), generator=generator))
+        path = run_expert(problem, start, options, n=n, generator=generator, callback=trace)
         return TimeSharingPolicy(
             problem.decode(path.z).numpy(),
             duals=path.last.unsqueeze(0).numpy(),

@@ -199,10 +199,14 @@ class LearnedAgent(DiffusionAgent):
             sampler = self.options(problem)
             schedule = make_schedule(sampler.schedule, sampler.T)
             samples = infer(
-                problem, NetworkScore(network, problem, schedule, sampler.alpha_min, device), sampler,
-                n=n, groups=divisor_at_most(n, options.groups), generator=torch.Generator().manual_seed(1),
-                **self._variant(problem, sampler),
-            )  # fmt: skip
+                problem,
+                NetworkScore(network, problem, schedule, sampler.alpha_min, device),
+                schedule,
+                sampler,
+                n=n,
+                groups=divisor_at_most(n, options.groups),
+                generator=torch.Generator().manual_seed(1),
+            )
             rows.append(judge(problem, samples.z, reference.mean_duals.mean(0)))
         return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
 

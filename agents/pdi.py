@@ -10,6 +10,7 @@ from torch import Tensor
 from pdi_gym import zoo
 from pdi_gym.agents.base import Agent, Observer, Trace, to_policy
 from pdi_gym.checkpoints import check_fits, digest
+from pdi_gym.duals import Ascent
 from pdi_gym.inference import divisor_at_most, infer, training_free_score
 from pdi_gym.networks import Denoiser
 from pdi_gym.options import DenoisingOptions, DiffusionOptions, TailOptions
@@ -57,10 +58,12 @@ class DiffusionAgent(Agent):
         self, problem: Problem, options: Any, n: int, generator: torch.Generator, callback: Observer | None
     ) -> TimeSharingPolicy:
         trace = Trace(options.T, callback)
-        samples = self._run(problem, options, n, generator, trace, **self._variant(problem, options))
+        samples = self._run(problem, options, n, generator, trace)
         return to_policy(problem, samples, {"trace": trace.arrays()})
 
-    def _variant(self, problem: Problem, options: Any) -> dict[str, Any]:
+    def _variant(
+        self, problem: Problem, options: Any, schedule: Schedule, score: ScoreField
+    ) -> dict[str, Any]:
         """Arguments of `infer` with which a variant departs from Algorithm 2."""
         return {}
 
@@ -78,15 +81,18 @@ class DiffusionAgent(Agent):
         callback: Observer | None,
         **variant: Any,
     ) -> Samples:
+        schedule = make_schedule(options.schedule, options.T)
+        score = self._score(problem, options, schedule)
+        arguments = {"score": score, **self._variant(problem, options, schedule, score), **variant}
         return infer(
             problem,
-            self._score(problem, options, make_schedule(options.schedule, options.T)),
-            options,
+            schedule=schedule,
+            options=options,
             n=n,
             groups=self._groups(n, options),
             generator=generator,
             callback=callback,
-            **variant,
+            **arguments,
         )
 
 
@@ -117,7 +123,7 @@ class Frozen(DiffusionAgent):
         first = self._run(problem, options, n, generator, None)
         trace = Trace(options.T, callback)
         frozen = self._freeze(first, options)
-        samples = self._run(problem, options, n, generator, trace, dual_step=0.0, dual_init=frozen)
+        samples = self._run(problem, options, n, generator, trace, duals=Ascent(init=frozen))
         return to_policy(problem, samples, {"trace": trace.arrays()})
 
 

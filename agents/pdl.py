@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from pdi_gym.agents.base import Agent, Observer, Trace, to_policy
+from pdi_gym.duals import Ascent
 from pdi_gym.options import LangevinOptions
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
@@ -32,12 +33,10 @@ class PDL(Agent):
             n=n,
             steps=options.steps,
             primal_step=options.primal_step,
-            dual_step=options.dual_step,
             generator=generator,
+            duals=Ascent(options.dual_step, options.dual_init),
             beta=options.beta,
             start_scale=options.start_scale,
-            dual_init=options.dual_init,
-            shared_dual=options.shared_dual,
             n_draws=options.n_draws,
             callback=trace,
         )

@@ -12,6 +12,8 @@ from pdi_gym.options import ProjectionOptions
 from pdi_gym.problem import Problem, keeps
 from pdi_gym.problems.mixture import MixtureOfGaussians
 from pdi_gym.problems.portfolio import Portfolio
+from pdi_gym.schedules import Schedule
+from pdi_gym.scores import ScoreField
 
 
 class PDM(DiffusionAgent):
@@ -21,7 +23,9 @@ class PDM(DiffusionAgent):
     summary = "projected diffusion: every sample made feasible at every step"
     options_type = ProjectionOptions
 
-    def _variant(self, problem: Problem, options: ProjectionOptions) -> dict[str, Any]:
+    def _variant(
+        self, problem: Problem, options: ProjectionOptions, schedule: Schedule, score: ScoreField
+    ) -> dict[str, Any]:
         def correct(clean: Tensor, tau: int, xi: Tensor | None) -> Tensor:
             if keeps(problem, MixtureOfGaussians, "constraints", "decode"):
                 return problem.project(cimmino(problem, clean, options.projection_steps))

@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from pdi_gym.duals import ascend
 from pdi_gym.validation import check_number
 
 DUALS_SHOWN = 10.0
@@ -74,7 +75,7 @@ class Multipliers:
         """Σ_j λ_j f_j of a slot's residuals (rows, m), with the λ that its action saw: (rows,)."""
         cost = (self.values * residuals).sum(-1)
         step = residuals.mean(0) if self.shared else residuals
-        self.values = np.maximum(self.values + self.dual_step * (step + self.margin), 0)
+        self.values = ascend(self.values, step + self.margin, self.dual_step)
         return np.asarray(cost)
 
     def observed(self) -> np.ndarray:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pdi_gym.duals import Ascent, DualRule
+from pdi_gym.options import ExpertOptions
 from pdi_gym.problem import Problem
 from pdi_gym.samplers import Callback, Step
 
@@ -73,42 +75,66 @@ def dual_method(
     n: int,
     steps: int,
     rate: float,
-    dual_step: float,
+    duals: DualRule,
     generator: torch.Generator,
-    dual_init: float = 0.0,
-    margin: float = 0.0,
     window: float = 0.5,
     n_draws: int = 1,
     callback: Callback | None = None,
 ) -> DualPath:
-    """Adam descends f0 + λᵀf from z (chains, d) while λ ← [λ + η (f̄ + margin)]₊ ascends.
+    """Adam descends f0 + λᵀf from z (chains, d) while λ ascends by the dual rule.
 
     Descent never settles where constraints conflict: the multipliers keep switching decisions, and
     n of the last iterates, evenly spaced over the window, hold every phase of that cycle.
     """
-    lam = torch.full((1, problem.n_constraints), float(dual_init))
+    state = duals.start(1, problem.n_constraints)
     start = steps - max(1, round(window * steps), math.ceil(n / len(z)))
     if start < 0:
         raise ValueError(f"steps must be ≥ {math.ceil(n / len(z))} to give {n} decisions, got {steps}")
     kept = torch.empty(steps - start, *z.shape)
-    duals = torch.zeros_like(lam)
+    total = torch.zeros(1, problem.n_constraints)
     adam = Adam(z)
     for t in range(steps):
         xi = None if problem.exact else problem.draw(n_draws, generator)
+        lam = state.lam.squeeze(1)
         _, grad = problem.lagrangian_grad(z, lam, xi)
         z = problem.project(z - rate * adam.direction(grad))
         residual = problem.constraints(problem.decode(z), xi).mean(0, keepdim=True)
         if callback is not None:
             callback(Step(t, z.unsqueeze(0), z.unsqueeze(0), lam, residual, float("nan")))
-        lam = (lam + dual_step * (residual + margin)).clamp(min=0)
-        if not torch.isfinite(z).all() or not torch.isfinite(lam).all():
+        state = duals(state, residual.unsqueeze(1), t)
+        if not torch.isfinite(z).all() or not torch.isfinite(state.lam).all():
             raise FloatingPointError(
                 f"the dual method on {type(problem).__name__} diverged at step {t}: "
                 "lower primal_step or dual_step"
             )
         if t >= start:
             kept[t - start] = z
-            duals += lam / len(kept)
+            total += state.lam.squeeze(1) / len(kept)
     pool = kept.flatten(0, 1)
     chosen = pool[torch.linspace(0, len(pool) - 1, n).long()]
-    return DualPath(chosen, lam.squeeze(0), duals.squeeze(0))
+    return DualPath(chosen, state.lam.flatten(), total.squeeze(0))
+
+
+def run_expert(
+    problem: Problem,
+    z: Tensor,
+    options: ExpertOptions,
+    *,
+    n: int,
+    generator: torch.Generator,
+    margin: float = 0.0,
+    callback: Callback | None = None,
+) -> DualPath:
+    """`dual_method` from z (chains, d) as the options describe it, `margin` to spare."""
+    return dual_method(
+        problem,
+        z,
+        n=n,
+        steps=options.steps,
+        rate=options.primal_step,
+        duals=Ascent(options.dual_step, options.dual_init, margin=margin),
+        window=options.window,
+        n_draws=options.n_draws,
+        generator=generator,
+        callback=callback,
+    )

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
+from pdi_gym.duals import FROZEN_AT_ZERO, Ascent, DualRule
 from pdi_gym.options import DenoisingOptions, DiffusionOptions
 from pdi_gym.problem import Problem
-from pdi_gym.samplers import Callback, Correction, DualUpdate, Samples, pdi
-from pdi_gym.schedules import Schedule, make_schedule
+from pdi_gym.samplers import Callback, Correction, Reverse, Samples, pdi
+from pdi_gym.schedules import Schedule
 from pdi_gym.scores import ExactScore, HasTiltedLaw, MonteCarloScore, ScoreField
-
-_NO_DUALS = DiffusionOptions(dual_step=0.0, dual_init=0.0)
 
 
 def training_free_score(problem: Problem, options: DenoisingOptions, schedule: Schedule) -> ScoreField:
@@ -31,28 +29,34 @@ def monte_carlo_score(problem: Problem, options: DenoisingOptions, schedule: Sch
     )
 
 
+def dual_rule(options: DenoisingOptions, schedule: Schedule) -> Ascent:
+    """The ascent that the options describe; options without multipliers leave λ at zero."""
+    if not isinstance(options, DiffusionOptions):
+        return FROZEN_AT_ZERO
+    step, ramp = options.dual_step, schedule.alpha.double() ** options.dual_ramp
+    return Ascent(
+        step=lambda t: step * float(ramp[schedule.T - t]),
+        init=options.dual_init,
+        most=options.dual_max,
+        decay=options.dual_decay,
+    )
+
+
 def infer(
     problem: Problem,
     score: ScoreField,
+    schedule: Schedule,
     options: DenoisingOptions,
     *,
     n: int,
     groups: int,
     generator: torch.Generator,
-    callback: Callback | None = None,
-    dual_step: float | None = None,
-    dual_init: float | Tensor | None = None,
+    duals: DualRule | None = None,
     correct: Correction | None = None,
-    dual_update: DualUpdate | None = None,
+    callback: Callback | None = None,
 ) -> Samples:
-    """Algorithm 2 with everything but the score and the counts taken from the options.
-
-    Options without multipliers leave λ at zero.
-    """
-    schedule = make_schedule(options.schedule, options.T)
-    duals = options if isinstance(options, DiffusionOptions) else _NO_DUALS
-    eta = duals.dual_step if dual_step is None else dual_step
-    ramp = schedule.alpha.double() ** duals.dual_ramp
+    """Algorithm 2 with everything but the score, the schedule and the counts taken from the options."""
+    tweedie = options.tweedie if isinstance(options, DiffusionOptions) else "current"
     return pdi(
         problem,
         score,
@@ -60,16 +64,9 @@ def infer(
         n=n,
         generator=generator,
         groups=groups,
-        dual_step=lambda t: eta * float(ramp[schedule.T - t]),
-        dual_init=duals.dual_init if dual_init is None else dual_init,
-        dual_max=duals.dual_max,
-        dual_decay=duals.dual_decay,
-        n_draws=options.n_draws,
-        kernel=options.kernel,
-        alpha_min=options.alpha_min,
-        tweedie_at=duals.tweedie,
+        duals=dual_rule(options, schedule) if duals is None else duals,
+        reverse=Reverse(options.kernel, options.alpha_min, options.n_draws, tweedie),
         correct=correct,
-        dual_update=dual_update,
         callback=callback,
     )
 

@@ -102,8 +102,6 @@ class LangevinOptions:
     """Standard deviation of the starting latents."""
     n_draws: int = 8
     """Fresh realisations ξ averaged at every step."""
-    shared_dual: bool = False
-    """One multiplier vector for all samples instead of one per sample."""
 
     def __post_init__(self) -> None:
         check_int("steps", self.steps, 1), check_int("n_draws", self.n_draws, 1)

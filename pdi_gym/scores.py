@@ -6,8 +6,9 @@ samples, λ (C, 1, m), realisations ξ shared by the step, and the generator of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+import math
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -23,15 +24,24 @@ _CHUNK = 40
 """Samples of one pass through a network."""
 
 
+class Estimate(NamedTuple):
+    """A score, and how many candidates its estimate rests on: NaN where it is not an estimate by sampling."""
+
+    value: Tensor
+    """Like the samples, (C, I, d)."""
+    effective_sample_size: float = math.nan
+    """1 … K, mean over samples."""
+
+
 class ScoreField(Protocol):
     def __call__(
         self, z: Tensor, tau: int, lam: Tensor, xi: Tensor | None, generator: torch.Generator
-    ) -> Tensor:
+    ) -> Estimate:
         """The score at noisy latents z (C, I, d) of forward time τ, under multipliers λ (C, 1, m)."""
         ...
 
 
-@dataclass
+@dataclass(frozen=True)
 class MonteCarloScore:
     """Gradient of log Σ_k exp(−E(c_k)) over K candidates: the paper's MC estimator (Lemma 1).
 
@@ -42,7 +52,7 @@ class MonteCarloScore:
 
     The weights degenerate when σ/α is large against the width of exp(−E): past σ/α ≈ 4 in three
     dimensions or σ² ≈ .5 in thirty, one candidate holds all the weight and more of them buy
-    almost nothing. `effective_sample_size` (1 … K, mean over samples, of the last call) tells.
+    almost nothing. The estimate's `effective_sample_size` tells.
     """
 
     problem: Problem
@@ -51,7 +61,6 @@ class MonteCarloScore:
     n_candidates: int
     candidates: str = "lemma"
     alpha_min: float = 0.0
-    effective_sample_size: float = field(default=float("nan"), init=False)
 
     def __post_init__(self) -> None:
         check_int("n_candidates", self.n_candidates, 1)
@@ -61,7 +70,7 @@ class MonteCarloScore:
 
     def __call__(
         self, z: Tensor, tau: Times, lam: Tensor, xi: Tensor | None, generator: torch.Generator
-    ) -> Tensor:
+    ) -> Estimate:
         sigma = sigma_at(self.schedule, tau)
         lemma = self.candidates == "lemma"
         scale = floored_alpha(self.schedule, tau, self.alpha_min) if lemma else 1.0
@@ -75,7 +84,6 @@ class MonteCarloScore:
         value, grad = self.problem.lagrangian_grad(points, lam, xi)
         # As in the problems: below e⁻⁸⁰ a weight is nothing, and subnormal numbers are slow.
         weights = torch.softmax((value.amin(0) - value).div_(self.beta).clamp_(min=-80), dim=0)
-        self.effective_sample_size = float((1 / weights.square().sum(0)).mean())
         if clipped is not None:
             grad = grad.masked_fill(clipped, 0)
         score = (weights.unsqueeze(-1) * grad).sum(0) / (-self.beta * scale)
@@ -85,7 +93,7 @@ class MonteCarloScore:
             reach = points.abs().amax(0)
             clean = ((z + sigma**2 * score) / scale).clamp(-reach, reach)
             score = (scale * clean - z) / sigma**2
-        return score
+        return Estimate(score, float((1 / weights.square().sum(0)).mean()))
 
 
 @runtime_checkable
@@ -110,9 +118,10 @@ class ExactScore:
 
     def __call__(
         self, z: Tensor, tau: int, lam: Tensor, xi: Tensor | None, generator: torch.Generator
-    ) -> Tensor:
+    ) -> Estimate:
         law = self.problem.tilted(lam, self.beta)
-        return law.noised(float(self.schedule.alpha[tau]), float(self.schedule.sigma[tau])).score(z)
+        noised = law.noised(float(self.schedule.alpha[tau]), float(self.schedule.sigma[tau]))
+        return Estimate(noised.score(z))
 
 
 class CleanEstimator(Protocol):
@@ -136,11 +145,11 @@ class NetworkScore:
     @torch.no_grad()
     def __call__(
         self, z: Tensor, tau: int, lam: Tensor, xi: Tensor | None, generator: torch.Generator
-    ) -> Tensor:
+    ) -> Estimate:
         # One group at a time: its activations stay in the cache.
         clean = torch.stack([self._clean(z[c], tau, lam[c]) for c in range(len(z))])
         scale, sigma = floored_alpha(self.schedule, tau, self.alpha_min), sigma_at(self.schedule, tau)
-        return (scale * clean - z) / sigma**2
+        return Estimate((scale * clean - z) / sigma**2)
 
     def _clean(self, z: Tensor, tau: int, lam: Tensor) -> Tensor:
         parts = []

@@ -31,7 +31,7 @@ from pdi_gym.diffusion import floored_alpha
 from pdi_gym.evaluation import compare
 from pdi_gym.problem import Problem
 from pdi_gym.schedules import Schedule
-from pdi_gym.scores import MonteCarloScore
+from pdi_gym.scores import Estimate, MonteCarloScore
 
 METRICS = ("mean_rate", "p5_rate", "p1_rate", "mean_violation", "feasible")
 STEPS = 100
@@ -56,13 +56,13 @@ class Args:
     """Folder of the table."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class TruncatedScore(MonteCarloScore):
     """∇ log ∫_box exp(−E(x)) N(x; z/s, (σ/s)²) dx with candidates of that Gaussian truncated to the box."""
 
     def __call__(
         self, z: Tensor, tau: Any, lam: Tensor, xi: Tensor | None, generator: torch.Generator
-    ) -> Tensor:
+    ) -> Estimate:
         bound = self.problem.bound
         scale = floored_alpha(self.schedule, tau, self.alpha_min) if self.candidates == "lemma" else 1.0
         width = float(self.schedule.sigma[tau]) / scale
@@ -75,20 +75,20 @@ class TruncatedScore(MonteCarloScore):
         points = (centre + width * noise).clamp(-bound, bound).float()
         value, grad = self.problem.lagrangian_grad(points, lam, xi)
         weights = torch.softmax((value.amin(0) - value) / self.beta, dim=0)
-        self.effective_sample_size = float((1 / weights.square().sum(0)).mean())
+        size = float((1 / weights.square().sum(0)).mean())
         moves = (1 - ((1 - u) * _density(low) + u * _density(high)) / _density(noise)).clamp(0, 1)
         inside = (weights.unsqueeze(-1) * grad * moves).sum(0) / -self.beta
         edge = (_density(low) - _density(high)) / (width * mass)
-        return ((inside + edge) / scale).float()
+        return Estimate(((inside + edge) / scale).float(), size)
 
 
-@dataclass
+@dataclass(frozen=True)
 class BothScore(MonteCarloScore):
     """α² · target-score identity + σ² · denoising identity, from the same candidates."""
 
     def __call__(
         self, z: Tensor, tau: Any, lam: Tensor, xi: Tensor | None, generator: torch.Generator
-    ) -> Tensor:
+    ) -> Estimate:
         bound, sigma = self.problem.bound, float(self.schedule.sigma[tau])
         scale = floored_alpha(self.schedule, tau, self.alpha_min) if self.candidates == "lemma" else 1.0
         noise = torch.randn((self.n_candidates, *z.shape), generator=generator)
@@ -96,10 +96,10 @@ class BothScore(MonteCarloScore):
         inside = points.abs() <= bound
         value, grad = self.problem.lagrangian_grad(points.clamp(-bound, bound), lam, xi)
         weights = torch.softmax((value.amin(0) - value) / self.beta, dim=0).unsqueeze(-1)
-        self.effective_sample_size = float((1 / weights.square().sum(0)).mean())
+        size = float((1 / weights.square().sum(0)).mean())
         target = (weights * grad * inside).sum(0) / (-self.beta * scale)
         denoising = ((weights - 1 / self.n_candidates) * noise).sum(0) / sigma
-        return (1 - sigma**2) * target + sigma**2 * denoising
+        return Estimate((1 - sigma**2) * target + sigma**2 * denoising, size)
 
 
 class Variant(Adaptive):

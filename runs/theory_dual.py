@@ -23,15 +23,16 @@ from theory_problems import (
 from torch import Tensor
 
 from pdi_gym import drawing
+from pdi_gym.duals import Ascent
 from pdi_gym.experiments.claims import Claim, judge, shown
 from pdi_gym.experiments.run import Common, Run
 from pdi_gym.experiments.theory import optimal_dual
 from pdi_gym.problem import Problem
 from pdi_gym.processes import one_thread
 from pdi_gym.report.statistics import bootstrap
-from pdi_gym.samplers import pdi
+from pdi_gym.samplers import Reverse, pdi
 from pdi_gym.schedules import Schedule, make_schedule
-from pdi_gym.scores import ExactScore, MonteCarloScore, ScoreField
+from pdi_gym.scores import Estimate, ExactScore, MonteCarloScore, ScoreField
 
 NAME = "theory-dual"
 QUICK = {"lengths": (50, 100, 200, 400), "seeds": 3, "bias_steps": 100, "bias_samples": 1000, "bias_seeds": 2}
@@ -81,8 +82,8 @@ def convergence(args: Args) -> list[dict]:
         for name, problem in (("linear", linear), ("quadratic", curved)):
             for seed in range(args.seeds):
                 g = torch.Generator().manual_seed(seed)
-                r = pdi(problem, ExactScore(problem, s, 1.0), s, n=args.n, dual_step=T**-0.5, generator=g,
-                        kernel="ancestral")  # fmt: skip
+                exact, rule = ExactScore(problem, s, 1.0), Ascent(T**-0.5)
+                r = pdi(problem, exact, s, n=args.n, generator=g, duals=rule, reverse=Reverse("ancestral"))
                 error = float((r.mean_duals[0].double() - optima[name]).square().sum())
                 rows.append({"problem": name, "T": T, "seed": seed, "error": error})
         print(f"T = {T}", flush=True)
@@ -95,11 +96,11 @@ class Recorder:
     def __init__(self, drive: ScoreField, probe: ScoreField):
         self.drive, self.probe, self.calls = drive, probe, []
 
-    def __call__(self, z: Tensor, tau: int, lam: Tensor, xi: Tensor | None, g: torch.Generator) -> Tensor:
-        value = self.drive(z, tau, lam, xi, g)
-        seen = value if self.probe is self.drive else self.probe(z, tau, lam, xi, g)
+    def __call__(self, z: Tensor, tau: int, lam: Tensor, xi: Tensor | None, g: torch.Generator) -> Estimate:
+        driven = self.drive(z, tau, lam, xi, g)
+        seen = (driven if self.probe is self.drive else self.probe(z, tau, lam, xi, g)).value
         self.calls.append((tau, z[0].double(), lam.flatten().double(), seen[0].double()))
-        return value
+        return driven
 
 
 def bias_terms(
@@ -118,9 +119,14 @@ def bias_terms(
     samples under that law. spread: ε_TW, the root mean square of y_0 − E[y_0 | x].
     """
     pdi(
-        problem, recorder, s, n=args.bias_samples, generator=torch.Generator().manual_seed(seed),
-        dual_step=s.T**-0.5, alpha_min=alpha_min, kernel="ancestral",
-    )  # fmt: skip
+        problem,
+        recorder,
+        s,
+        n=args.bias_samples,
+        generator=torch.Generator().manual_seed(seed),
+        duals=Ascent(s.T**-0.5),
+        reverse=Reverse("ancestral", alpha_min),
+    )
     residuals, truths = frozen(torch.stack([lam for _, _, lam, _ in recorder.calls]), s)
     terms: dict[str, list[float]] = {
         k: [] for k in ("approximation", "floor", "history", "tweedie", "spread")

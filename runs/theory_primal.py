@@ -13,6 +13,7 @@ import tyro
 from theory_problems import linear_problem, two_modes
 
 from pdi_gym import drawing
+from pdi_gym.duals import Ascent
 from pdi_gym.experiments.claims import Claim, judge, shown
 from pdi_gym.experiments.run import Common, Run
 from pdi_gym.experiments.theory import (
@@ -27,7 +28,7 @@ from pdi_gym.experiments.theory import (
 )
 from pdi_gym.processes import one_thread
 from pdi_gym.report.statistics import Interval, bootstrap
-from pdi_gym.samplers import pdi
+from pdi_gym.samplers import Reverse, pdi
 from pdi_gym.schedules import SCHEDULES, make_schedule
 from pdi_gym.scores import ExactScore
 
@@ -68,8 +69,8 @@ def distances(args: Args) -> list[dict]:
         frozen = w2(lam_star.expand(T, -1), s)
         for seed in range(args.seeds):
             g = torch.Generator().manual_seed(seed)
-            r = pdi(problem, ExactScore(problem, s, 1.0), s, n=args.n, dual_step=T**-0.5, generator=g,
-                    kernel="ancestral")  # fmt: skip
+            exact, rule = ExactScore(problem, s, 1.0), Ascent(T**-0.5)
+            r = pdi(problem, exact, s, n=args.n, generator=g, duals=rule, reverse=Reverse("ancestral"))
             path = r.dual_path[:, 0].double()
             gap = (path - lam_star).norm(dim=1)
             rows.append({

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from pdi_gym.agents import make_agent
-from pdi_gym.agents.adaptive import AnnealedScore, MomentumAscent
+from pdi_gym.agents.adaptive import AnnealedScore
+from pdi_gym.duals import Ascent
 from pdi_gym.evaluation import evaluate
-from pdi_gym.options import AdaptiveOptions
 from pdi_gym.problems import Portfolio, WirelessPower
 from pdi_gym.schedules import make_schedule
 from pdi_gym.scores import MonteCarloScore
@@ -31,27 +31,22 @@ def test_switched_off_it_is_pdi(problem: Sensors | Unbounded | Portfolio) -> Non
 
 def test_momentum_multiplies_a_steady_push_by_its_geometric_sum() -> None:
     """A constant residual r gives v = r (1 + μ + μ² + …) → r/(1 − μ)."""
-    options = AdaptiveOptions(dual_step=0.1, momentum=0.5, margin=0.2)
-    ascend = MomentumAscent(options, make_schedule("cosine", 50))
-    lam, steps = torch.zeros(1, 1, 1), []
+    rule, steps = Ascent(0.1, momentum=0.5, margin=0.2), []
+    duals = rule.start(1, 1)
     for t in range(20):
-        after = ascend(lam, torch.full((1, 1, 1), 0.3), t)
-        steps.append(float(after - lam))
-        lam = after
+        after = rule(duals, torch.full((1, 1, 1), 0.3), t)
+        steps.append(float(after.lam - duals.lam))
+        duals = after
     np.testing.assert_allclose(steps[:3], [0.05, 0.075, 0.0875], rtol=1e-5)
     np.testing.assert_allclose(steps[-1], 0.1, rtol=1e-4)
-    assert float(ascend(lam, torch.full((1, 1, 1), -99.0), 20)) == 0  # λ stays ≥ 0
+    assert float(rule(duals, torch.full((1, 1, 1), -99.0), 20).lam) == 0  # λ stays ≥ 0
 
 
 def test_the_temperature_falls_from_hot_to_cold() -> None:
     problem, schedule = gaussian(10.0), make_schedule("cosine", 40)
     score = MonteCarloScore(problem, schedule, 0.5, 2)
     annealed = AnnealedScore(score, 4.0, 0.25)
-    z, lam = torch.zeros(1, 3, 3), torch.zeros(1, 1, 1)
-    seen = []
-    for tau in (40, 20, 1):
-        annealed(z, tau, lam, None, torch.Generator().manual_seed(0))
-        seen.append(score.beta)
+    seen = [annealed.at(tau).beta for tau in (40, 20, 1)]
     np.testing.assert_allclose(seen, [2.0, 0.5, 0.125 * 16 ** (1 / 40)])  # ends and geometric middle
 
 

@@ -58,7 +58,7 @@ def test_scores_of_the_ablation(name: str, clip: bool, candidates: str, tau: int
     scale = float(schedule.alpha[tau]) if candidates == "lemma" else 1.0
     lam = torch.full((1, 1, 1), 2.0)
     for z in (-0.7, 0.1, 0.4):
-        found = score(torch.full((1, 1, 1), z), tau, lam, None, torch.Generator().manual_seed(0))
+        found = score(torch.full((1, 1, 1), z), tau, lam, None, torch.Generator().manual_seed(0)).value
         assert float(found) == pytest.approx(
             quadrature(z, sigma, scale, clip), abs=0.1
         )  # four standard errors

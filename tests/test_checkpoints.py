@@ -267,8 +267,6 @@ def test_only_numbers_are_taken_for_numbers(value: Any) -> None:
     for name in ("T", "beta"):
         with pytest.raises(ValueError, match=f"{name} must be a"):
             make_agent("pdi-mc", **{name: value})
-    with pytest.raises(ValueError, match="shared_dual must be True or False"):
-        make_agent("pdl", shared_dual="no")
 
 
 def test_numbers_of_other_libraries_become_plain(tmp_path: Path) -> None:

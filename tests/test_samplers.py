@@ -3,10 +3,11 @@ import math
 import pytest
 import torch
 
+from pdi_gym.duals import Ascent
 from pdi_gym.problems.mixture import MixtureOfGaussians
-from pdi_gym.samplers import langevin, pdi
+from pdi_gym.samplers import Reverse, langevin, pdi
 from pdi_gym.schedules import make_schedule
-from pdi_gym.scores import ExactScore, MonteCarloScore
+from pdi_gym.scores import Estimate, ExactScore, MonteCarloScore
 from tests.oracles import active_dual, one_constraint, slope, two_constraints, two_modes
 
 
@@ -25,7 +26,7 @@ def test_theorem_1_averaged_multipliers_converge():
     target = active_dual(problem)
     errors = []
     for T in lengths:
-        runs = [exact_pdi(problem, T, seed=seed, dual_step=T**-0.5).mean_duals[0] for seed in range(5)]
+        runs = [exact_pdi(problem, T, seed=seed, duals=Ascent(T**-0.5)).mean_duals[0] for seed in range(5)]
         errors.append(sum(float((r.double() - target).square().sum()) for r in runs) / 5)
     assert -1.15 <= slope(lengths, errors) <= -0.70
 
@@ -34,7 +35,7 @@ def test_theorem_1_averaged_multipliers_converge():
 def test_frozen_optimal_multiplier_samples_the_optimum(kernel):
     problem, n = two_constraints(), 20_000
     lam = active_dual(problem)
-    z = exact_pdi(problem, 500, n=n, kernel=kernel, dual_init=lam.float()).z.double()
+    z = exact_pdi(problem, 500, n=n, reverse=Reverse(kernel), duals=Ascent(init=lam.float())).z.double()
     cov = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
     mean = cov * (problem.A.double().mT @ lam)
     assert ((z.mean(0) - mean).abs() < 4 * (cov / n).sqrt()).all()
@@ -65,7 +66,9 @@ def final_variance(kernel: str, cov: float, T: int) -> float:
 @pytest.mark.parametrize("kernel", ["posterior", "ancestral"])
 def test_each_kernel_has_the_variance_of_its_own_recursion(kernel):
     problem = two_constraints()
-    z = exact_pdi(problem, 50, n=20_000, kernel=kernel, dual_init=active_dual(problem).float()).z.double()
+    z = exact_pdi(
+        problem, 50, n=20_000, reverse=Reverse(kernel), duals=Ascent(init=active_dual(problem).float())
+    ).z.double()
     for i, cov in enumerate((0.5, 1.0, 2.0)):
         predicted = final_variance(kernel, cov, 50)
         assert float(z[:, i].var()) / cov == pytest.approx(predicted / cov, abs=0.04)
@@ -81,14 +84,14 @@ def test_posterior_kernel_shrinks_variance_and_the_ancestral_one_does_not():
 def monte_carlo(problem, seed=0, **options):
     s = make_schedule("cosine", 400)
     score = MonteCarloScore(problem, s, 1.0, 64, alpha_min=0.3)
-    return pdi(problem, score, s, n=1000, generator=seeded(seed), alpha_min=0.3, **options)
+    return pdi(problem, score, s, n=1000, generator=seeded(seed), reverse=Reverse(alpha_min=0.3), **options)
 
 
 def test_monte_carlo_pdi_on_a_gaussian():
     problem = one_constraint()
     lam = active_dual(problem)
     cov = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
-    z = monte_carlo(problem, dual_step=0.2).z.double()
+    z = monte_carlo(problem, duals=Ascent(0.2)).z.double()
     assert float((z.mean(0) - cov * problem.A[0].double() * lam).abs().max()) < 0.15
     assert abs(float(problem.constraints(z.float()).double().mean())) < 0.06
     ratio = z.var(0) / cov
@@ -98,14 +101,14 @@ def test_monte_carlo_pdi_on_a_gaussian():
 def test_monte_carlo_score_is_unbiased_enough_without_dual_ascent():
     """The sharp one: a moving λ would hide a biased score."""
     problem = one_constraint()
-    z = monte_carlo(problem, dual_init=active_dual(problem).float()).z
+    z = monte_carlo(problem, duals=Ascent(init=active_dual(problem).float())).z
     assert abs(float(problem.constraints(z).double().mean())) < 0.12
 
 
 def test_two_modes_share_their_weight_as_the_optimum_does():
     problem, runs = two_modes(), []
     for seed in range(5):
-        r = exact_pdi(problem, 400, seed=seed, dual_step=0.1)
+        r = exact_pdi(problem, 400, seed=seed, duals=Ascent(0.1))
         first = float((problem.responsibilities(r.z)[:, 0] > 0.5).double().mean())
         runs.append((first, float(r.mean_duals)))
     first, lam = (sum(column) / 5 for column in zip(*runs, strict=True))
@@ -114,7 +117,7 @@ def test_two_modes_share_their_weight_as_the_optimum_does():
 
 
 def test_active_constraint_is_met_with_equality():
-    r = exact_pdi(one_constraint(0.9), 400, dual_step=0.2)
+    r = exact_pdi(one_constraint(0.9), 400, duals=Ascent(0.2))
     assert float(r.mean_duals) > 0.3 and float(r.duals) > 0.3
     assert abs(float(one_constraint(0.9).constraints(r.z).mean())) < 0.06
 
@@ -122,7 +125,7 @@ def test_active_constraint_is_met_with_equality():
 def test_inactive_constraint_loses_its_multiplier():
     """A x ≥ −1 holds at the unconstrained mean with room: λ falls from 1 to 0 and stays there."""
     problem = one_constraint(-1.0)
-    r = exact_pdi(problem, 400, dual_step=0.2, dual_init=1.0)
+    r = exact_pdi(problem, 400, duals=Ascent(0.2, init=1.0))
     assert float(r.duals) == 0 and (r.dual_path[100:] == 0).all()
     assert float(problem.constraints(r.z).mean()) < -0.8
 
@@ -132,7 +135,7 @@ def test_same_seed_gives_the_same_bits_with_or_without_callback():
 
     def sample(seed, callback=None):
         score = MonteCarloScore(p, s, 0.1, 8)
-        return pdi(p, score, s, n=12, groups=3, generator=seeded(seed), dual_step=0.5, callback=callback)
+        return pdi(p, score, s, n=12, groups=3, generator=seeded(seed), duals=Ascent(0.5), callback=callback)
 
     steps = []
     a, b, other = sample(0), sample(0, steps.append), sample(1)
@@ -145,20 +148,19 @@ def test_same_seed_gives_the_same_bits_with_or_without_callback():
     assert torch.allclose(steps[7].residual, residual, atol=1e-6)
 
 
-@pytest.mark.parametrize("shared", [True, False])
-def test_langevin_same_seed_gives_the_same_bits(shared):
+def test_langevin_same_seed_gives_the_same_bits():
     p = MixtureOfGaussians.toy()
-    options = {"n": 9, "steps": 15, "primal_step": 1e-2, "dual_step": 1.0, "shared_dual": shared}
+    options = {"n": 9, "steps": 15, "primal_step": 1e-2, "duals": Ascent(1.0)}
     a = langevin(p, generator=seeded(4), **options)
     b = langevin(p, generator=seeded(4), callback=lambda step: None, **options)
     assert torch.equal(a.z, b.z) and torch.equal(a.duals, b.duals)
-    assert a.z.shape == (9, 2) and a.duals.shape == (1 if shared else 9, 2)
+    assert a.z.shape == (9, 2) and a.duals.shape == (9, 2)
 
 
 def test_langevin_without_constraints_samples_the_gaussian():
     """Discrete Langevin on N(0, C) is AR(1): variance C / (1 − h/(2C)), its mean 0."""
     problem, h = one_constraint(-50.0), 0.05
-    z = langevin(problem, n=20_000, steps=400, primal_step=h, dual_step=0.0, generator=seeded(0)).z.double()
+    z = langevin(problem, n=20_000, steps=400, primal_step=h, generator=seeded(0)).z.double()
     for i, cov in enumerate((0.5, 1.0, 2.0)):
         keep = 1 - h / cov
         stationary = 2 * h / (1 - keep**2)
@@ -172,9 +174,12 @@ def test_dual_update_is_the_projected_step():
     """Decay, ceiling, floor at zero and a scheduled step, replayed from the callback's residuals."""
     problem, steps = two_constraints(), []
     r = exact_pdi(
-        problem, 30, n=200, dual_step=lambda t: 2.0 / (1 + t), dual_decay=0.1, dual_max=2.5, dual_init=0.5,
+        problem,
+        30,
+        n=200,
+        duals=Ascent(lambda t: 2.0 / (1 + t), init=0.5, most=2.5, decay=0.1),
         callback=steps.append,
-    )  # fmt: skip
+    )
     lam = torch.full((1, 2), 0.5)
     for t, step in enumerate(steps):
         assert torch.allclose(step.lam, lam, atol=1e-5)
@@ -184,15 +189,15 @@ def test_dual_update_is_the_projected_step():
 
 
 def test_groups_have_their_own_multipliers():
-    r = exact_pdi(two_constraints(), 40, n=40, groups=4, dual_step=0.3)
+    r = exact_pdi(two_constraints(), 40, n=40, groups=4, duals=Ascent(0.3))
     assert r.z.shape == (40, 3) and r.duals.shape == (4, 2) and r.dual_path.shape == (40, 4, 2)
     assert len({tuple(row) for row in r.duals.tolist()}) == 4
 
 
-@pytest.mark.parametrize("tweedie_at", ["current", "next"])
-def test_both_dual_updates_reach_the_multiplier(tweedie_at):
+@pytest.mark.parametrize("tweedie", ["current", "next"])
+def test_both_dual_updates_reach_the_multiplier(tweedie):
     problem = one_constraint()
-    r = exact_pdi(problem, 400, dual_step=0.2, tweedie_at=tweedie_at)
+    r = exact_pdi(problem, 400, duals=Ascent(0.2), reverse=Reverse(tweedie=tweedie))
     assert float(r.dual_path[200:].mean()) == pytest.approx(float(active_dual(problem)), abs=0.1)
 
 
@@ -210,7 +215,7 @@ def test_correction_replaces_the_clean_estimate():
 def instance_run(candidates="lemma", n_candidates=8, n=1024, dual_step=1.0):
     p, s = MixtureOfGaussians.instance(), make_schedule("cosine", 500)
     score = MonteCarloScore(p, s, 1 / 50, n_candidates, candidates)
-    z = pdi(p, score, s, n=n, generator=seeded(0), dual_step=dual_step).z
+    z = pdi(p, score, s, n=n, generator=seeded(0), duals=Ascent(dual_step)).z
     feasible = float((p.constraints(z).double().mean(0) <= 0.02).double().mean())
     return float(p.objective(z).double().mean()), feasible
 
@@ -222,7 +227,7 @@ def test_instance_targets_in_thirty_dimensions():
     unscaled, feasible = instance_run("unscaled")
     assert feasible == 1.0 and lemma < unscaled <= 40
     p = MixtureOfGaussians.instance()
-    z = langevin(p, n=1024, steps=500, primal_step=1e-3, dual_step=10.0, generator=seeded(0)).z
+    z = langevin(p, n=1024, steps=500, primal_step=1e-3, duals=Ascent(10.0), generator=seeded(0)).z
     pdl = float(p.objective(z).double().mean())
     assert abs(pdl - 67.5) < 3 and float(p.constraints(z).mean(0).max()) <= 0.02
     assert unscaled < pdl
@@ -249,9 +254,6 @@ def test_unconstrained_instance_and_its_bias():
         ({"n": 0}, "n must be a whole number ≥ 1, got 0"),
         ({"n": 10, "groups": 3}, "groups must divide n = 10, got 3"),
         ({"groups": 0}, "groups must be a whole number ≥ 1, got 0"),
-        ({"n_draws": 0}, "n_draws must be a whole number ≥ 1, got 0"),
-        ({"kernel": "posteror"}, r"kernel must be one of .*did you mean posterior"),
-        ({"tweedie_at": "later"}, "tweedie_at must be one of current, next"),
     ],
 )
 def test_bad_input_is_refused_before_any_work(change, message):
@@ -266,6 +268,19 @@ def test_bad_input_is_refused_before_any_work(change, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"n_draws": 0}, "n_draws must be a whole number ≥ 1, got 0"),
+        ({"kernel": "posteror"}, r"kernel must be one of .*did you mean posterior"),
+        ({"tweedie": "later"}, "tweedie must be one of current, next"),
+    ],
+)
+def test_bad_reverse_processes_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        Reverse(**change)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
         ({"n": 0}, "n must be a whole number ≥ 1"),
         ({"steps": 0}, "steps must be a whole number ≥ 1, got 0"),
         ({"primal_step": 0.0}, "primal_step must be a finite number > 0, got 0"),
@@ -274,14 +289,14 @@ def test_bad_input_is_refused_before_any_work(change, message):
     ],
 )
 def test_langevin_bad_input_is_refused(change, message):
-    options = {"n": 4, "steps": 2, "primal_step": 0.1, "dual_step": 1.0, "generator": seeded(0), **change}
+    options = {"n": 4, "steps": 2, "primal_step": 0.1, "generator": seeded(0), **change}
     with pytest.raises(ValueError, match=message):
         langevin(two_constraints(), **options)
 
 
 def test_divergence_stops_with_step_and_problem_named():
     def broken(z, tau, lam, xi, generator):
-        return z * (math.nan if tau == 3 else 1.0)
+        return Estimate(z * (math.nan if tau == 3 else 1.0))
 
     with pytest.raises(
         FloatingPointError, match="pdi on MixtureOfGaussians: samples are not finite after step 2"

@@ -41,7 +41,7 @@ def noisy_points(problem, lam, variance, n):
 def relative_error(problem, lam, variance, count, n, candidates="lemma"):
     z = noisy_points(problem, lam, variance, n)
     score = MonteCarloScore(problem, fixed_noise(variance), 1.0, count, candidates)
-    got = score(z.unsqueeze(0), 1, lam.view(1, 1, -1), None, torch.Generator().manual_seed(6))[0]
+    got = score(z.unsqueeze(0), 1, lam.view(1, 1, -1), None, torch.Generator().manual_seed(6)).value[0]
     exact = tilted_gaussian_score(problem, lam, z, variance)
     return math.sqrt(float((got - exact).square().sum() / exact.square().sum()))
 
@@ -71,7 +71,7 @@ def test_unscaled_converges_to_the_convolved_score(variance):
     draws = {}
     for form in ("lemma", "unscaled"):
         score = MonteCarloScore(unit_gaussian(), fixed_noise(variance), 1.0, 200_000, form)
-        draws[form] = score(z, 1, zero, None, torch.Generator().manual_seed(0))
+        draws[form] = score(z, 1, zero, None, torch.Generator().manual_seed(0)).value
     assert torch.allclose(draws["lemma"], -z, atol=0.04)
     assert torch.allclose(draws["unscaled"], -z / (1 + variance), atol=0.04)
     missing = 1 - float((draws["unscaled"] * -z).sum() / z.square().sum())
@@ -82,8 +82,7 @@ def effective_sample_size(problem, variance, count=512):
     lam = torch.zeros(problem.n_constraints)
     z = noisy_points(problem, lam, variance, 50).unsqueeze(0)
     score = MonteCarloScore(problem, fixed_noise(variance), 1.0, count)
-    score(z, 1, lam.view(1, 1, -1), None, torch.Generator().manual_seed(0))
-    return score.effective_sample_size
+    return score(z, 1, lam.view(1, 1, -1), None, torch.Generator().manual_seed(0)).effective_sample_size
 
 
 def test_weights_degenerate_where_the_docs_say():
@@ -102,8 +101,9 @@ def test_effective_sample_size_against_quadrature():
     first = math.exp(-(mean**2) / (2 * (1 + s2))) / math.sqrt(1 + s2)
     second = math.exp(-(mean**2) / (1 + 2 * s2)) / math.sqrt(1 + 2 * s2)
     score = MonteCarloScore(unit_gaussian(), fixed_noise(variance), 1.0, count)
-    score(torch.full((1, 1, 1), z), 1, torch.zeros(1, 1, 1), None, torch.Generator().manual_seed(0))
-    assert score.effective_sample_size == pytest.approx(count * first**2 / second, rel=0.03)
+    at = torch.full((1, 1, 1), z)
+    found = score(at, 1, torch.zeros(1, 1, 1), None, torch.Generator().manual_seed(0))
+    assert found.effective_sample_size == pytest.approx(count * first**2 / second, rel=0.03)
 
 
 @pytest.mark.parametrize("bound", [math.inf, 0.8])
@@ -117,7 +117,7 @@ def test_estimate_is_the_gradient_of_its_own_log_mean(form, bound):
     z = torch.randn(2, 5, 2, generator=torch.Generator().manual_seed(2))
     lam = torch.tensor([0.3, 1.2]).view(2, 1, 1)
     score = MonteCarloScore(p, fixed_noise(variance), beta, count, form)
-    got = score(z, 1, lam, None, torch.Generator().manual_seed(3))
+    got = score(z, 1, lam, None, torch.Generator().manual_seed(3)).value
     noise = torch.randn(count, *z.shape, generator=torch.Generator().manual_seed(3))
     z = z.requires_grad_(True)
     c = (z + math.sqrt(variance) * noise) / (math.sqrt(1 - variance) if form == "lemma" else 1.0)
@@ -132,7 +132,7 @@ def test_alpha_floor_scales_candidates():
     z = torch.full((1, 3, 1), 0.5)
     low = fixed_noise(0.99)
     floored = MonteCarloScore(unit_gaussian(), low, 1.0, 50_000, alpha_min=0.3)
-    got = floored(z, 1, torch.zeros(1, 1, 1), None, torch.Generator().manual_seed(0))
+    got = floored(z, 1, torch.zeros(1, 1, 1), None, torch.Generator().manual_seed(0)).value
     # exp(−E) convolved with N(0, σ²/α'²) at z/α': variance 1 + σ²/α'².
     expected = -0.5 / (0.3**2 + 0.99)
     assert torch.allclose(got, torch.full_like(got, expected), atol=0.03)
@@ -142,14 +142,14 @@ def test_huge_energies_do_not_overflow():
     p = MixtureOfGaussians.instance()
     score = MonteCarloScore(p, make_schedule("cosine", 10), 1e-6, 8)
     z = 30 * torch.randn(1, 4, 30, generator=torch.Generator().manual_seed(0))
-    assert torch.isfinite(score(z, 10, torch.full((1, 1, 10), 1e4), None, torch.Generator())).all()
+    assert torch.isfinite(score(z, 10, torch.full((1, 1, 10), 1e4), None, torch.Generator()).value).all()
 
 
 def test_analytic_and_autograd_gradients_give_the_same_score():
     p, schedule = MixtureOfGaussians.instance(dim=6, n_modes=3, n_constraints=2), make_schedule("cosine", 10)
     z, lam = torch.randn(1, 9, 6, generator=torch.Generator().manual_seed(0)), torch.ones(1, 1, 2)
     both = [
-        MonteCarloScore(q, schedule, 0.1, 32)(z, 5, lam, None, torch.Generator().manual_seed(1))
+        MonteCarloScore(q, schedule, 0.1, 32)(z, 5, lam, None, torch.Generator().manual_seed(1)).value
         for q in (p, AutogradProblem(p))
     ]
     assert torch.allclose(*both, rtol=1e-3, atol=1e-3)
@@ -161,7 +161,7 @@ def test_exact_score_of_one_gaussian_at_any_temperature():
         torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(0)),
         torch.tensor([0.5, 2.0]).view(2, 1, 1),
     )
-    got = ExactScore(p, schedule, beta)(z, 20, lam, None, torch.Generator())
+    got = ExactScore(p, schedule, beta)(z, 20, lam, None, torch.Generator()).value
     alpha, sigma = float(schedule.alpha[20]), float(schedule.sigma[20])
     cov = torch.tensor([0.5, 1.0, 2.0])
     for c in range(2):
@@ -181,7 +181,7 @@ def test_network_score_gives_back_the_clean_estimate(alpha_min):
 
     p, schedule = two_modes(), make_schedule("cosine", 10)
     z, lam = torch.linspace(-1, 1, 2 * 90 * 2).view(2, 90, 2), torch.tensor([0.5, 2.0]).view(2, 1, 1)
-    got = NetworkScore(estimate, p, schedule, alpha_min)(z, 3, lam, None, torch.Generator())
+    got = NetworkScore(estimate, p, schedule, alpha_min)(z, 3, lam, None, torch.Generator()).value
     assert torch.allclose(tweedie(z, got, 3, schedule, alpha_min), z.sin() + lam, atol=1e-5)
 
 
@@ -192,9 +192,9 @@ def test_monte_carlo_score_at_mixed_times():
     generator = torch.Generator().manual_seed(0)
     z, lam = torch.randn(5, 1, 2, generator=generator), torch.rand(5, 1, 1, generator=generator)
     tau = torch.tensor([1, 4, 4, 9, 10]).view(5, 1, 1)
-    mixed = score(z, tau, lam, None, torch.Generator().manual_seed(1))
+    mixed = score(z, tau, lam, None, torch.Generator().manual_seed(1)).value
     for i, t in enumerate(tau.flatten().tolist()):
-        alone = score(z, t, lam, None, torch.Generator().manual_seed(1))
+        alone = score(z, t, lam, None, torch.Generator().manual_seed(1)).value
         assert torch.allclose(mixed[i], alone[i], rtol=1e-4)
 
 

@@ -7,6 +7,7 @@ from scipy.integrate import trapezoid
 from scipy.linalg import sqrtm
 from scipy.stats import norm
 
+from pdi_gym.duals import Ascent
 from pdi_gym.experiments.theory import (
     dual_gap,
     dual_gradient,
@@ -22,7 +23,7 @@ from pdi_gym.experiments.theory import (
     w2_of_samples,
 )
 from pdi_gym.problems.mixture import MixtureOfGaussians
-from pdi_gym.samplers import pdi
+from pdi_gym.samplers import Reverse, pdi
 from pdi_gym.schedules import make_schedule
 from pdi_gym.scores import ExactScore
 from tests.oracles import active_dual, one_constraint, two_constraints, two_modes
@@ -183,9 +184,15 @@ def test_reverse_laws_are_those_of_the_samples(kernel):
     problem, s, n = two_constraints(), make_schedule("cosine", 60), 20_000
     seen = []
     r = pdi(
-        problem, ExactScore(problem, s, 1.0), s, n=n, generator=torch.Generator().manual_seed(0),
-        dual_step=0.2, kernel=kernel, callback=lambda step: seen.append(step.z[0].double()),
-    )  # fmt: skip
+        problem,
+        ExactScore(problem, s, 1.0),
+        s,
+        n=n,
+        generator=torch.Generator().manual_seed(0),
+        duals=Ascent(0.2),
+        reverse=Reverse(kernel),
+        callback=lambda step: seen.append(step.z[0].double()),
+    )
     laws = reverse_laws(problem, s, r.dual_path[:, 0], 1.0, kernel)
     for t in (10, 40, 60):
         spread = laws.covariances[t].diagonal()

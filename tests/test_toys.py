@@ -164,6 +164,6 @@ def test_a_network_learns_the_score_of_a_gaussian(tmp_path: Path) -> None:
             root = torch.linalg.cholesky(problem.covariances[0])
             x = mean + torch.randn(1, 500, 2, generator=generator) @ root.T
             z = schedule.alpha[tau] * x + schedule.sigma[tau] * torch.randn(x.shape, generator=generator)
-            truth = exact(z, tau, lam, None, generator)
-            error = learnt(z, tau, lam, None, generator) - truth
+            truth = exact(z, tau, lam, None, generator).value
+            error = learnt(z, tau, lam, None, generator).value - truth
             assert error.norm() / truth.norm() < 0.15

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pdi_gym.descent import DualPath, descend, dual_method, random_latents
+from pdi_gym.descent import DualPath, descend, random_latents, run_expert
 from pdi_gym.options import ColumnOptions
 from pdi_gym.problem import Problem
 from pdi_gym.samplers import Callback
@@ -161,18 +161,13 @@ def first_path(
 ) -> DualPath:
     """The dual method that gives at least n latents, if it has as many iterates `options.pool`, and λ."""
     chains = max(options.chains, math.ceil(n / options.steps))
-    return dual_method(
+    return run_expert(
         problem,
         random_latents(problem, chains, generator),
+        options,
         n=min(max(n, options.pool), chains * options.steps),
-        steps=options.steps,
-        rate=options.primal_step,
-        dual_step=options.dual_step,
         generator=generator,
-        dual_init=options.dual_init,
         margin=options.margin,
-        window=options.window,
-        n_draws=options.n_draws,
         callback=callback,
     )
 

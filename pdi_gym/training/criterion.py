@@ -20,12 +20,17 @@ CRITERION = "mean over validation instances of f0 + 2 Σ_j λ_j [f_j]₊, λ bei
 def monte_carlo(problem: Problem, options: TrainingOptions, preset: str) -> Samples:
     """What Monte-Carlo PDI makes of a validation instance: its multipliers weigh violations."""
     sampler = presets.resolve(DiffusionOptions, problem, preset, {})
-    score = training_free_score(problem, sampler, make_schedule(sampler.schedule, sampler.T))
+    schedule = make_schedule(sampler.schedule, sampler.T)
     n = options.validation_n
     return infer(
-        problem, score, sampler, n=n, groups=divisor_at_most(n, options.groups),
+        problem,
+        training_free_score(problem, sampler, schedule),
+        schedule,
+        sampler,
+        n=n,
+        groups=divisor_at_most(n, options.groups),
         generator=torch.Generator().manual_seed(1),
-    )  # fmt: skip
+    )
 
 
 def judge(problem: Problem, z: Tensor, lam: Tensor) -> dict[str, float]:

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from pdi_gym.diffusion import tweedie
+from pdi_gym.duals import DualRule
 from pdi_gym.inference import infer, monte_carlo_score
 from pdi_gym.options import DenoisingOptions
 from pdi_gym.problem import Problem
 from pdi_gym.schedules import Schedule, make_schedule
-from pdi_gym.scores import CleanEstimator, MonteCarloScore, NetworkScore, ScoreField
+from pdi_gym.scores import CleanEstimator, Estimate, MonteCarloScore, NetworkScore, ScoreField
 from pdi_gym.training.options import TrainingOptions
 
 
@@ -53,7 +54,7 @@ class Task:
         problem, options = self.problems[which], self.options[which]
         xi = None if problem.exact else problem.draw(options.n_draws, self.generator)
         noisy, times = z.unsqueeze(1), tau.unsqueeze(1)
-        value = self.monte_carlo(which)(noisy, times, lam.unsqueeze(1), xi, self.generator)
+        value = self.monte_carlo(which)(noisy, times, lam.unsqueeze(1), xi, self.generator).value
         if self.training.noise_norm is not None:
             size = self.schedule.sigma[times] * value.norm(dim=-1, keepdim=True)
             value = value * (self.training.noise_norm / size).clamp(max=1)
@@ -79,7 +80,7 @@ class Recorder:
 
     def __call__(
         self, z: Tensor, tau: int, lam: Tensor, xi: Tensor | None, generator: torch.Generator
-    ) -> Tensor:
+    ) -> Estimate:
         self.asked.append((z, tau, lam))
         return self.score(z, tau, lam, xi, generator)
 
@@ -94,16 +95,20 @@ class Recorder:
         return Pairs(which, z[t, c, i], tau[t].unsqueeze(1), lam[t, c, 0])
 
 
-def rollout(
-    task: Task, which: int, score: ScoreField, *, dual_step: float | None = None
-) -> tuple[Pairs, Tensor]:
+def rollout(task: Task, which: int, score: ScoreField, duals: DualRule | None = None) -> tuple[Pairs, Tensor]:
     """The pairs of one run of the sampler, and its final latents (n, d)."""
     recorder = Recorder(score)
     options = task.training
     samples = infer(
-        task.problems[which], recorder, task.options[which], n=options.chains, groups=options.groups,
-        generator=task.generator, dual_step=dual_step,
-    )  # fmt: skip
+        task.problems[which],
+        recorder,
+        task.schedule,
+        task.options[which],
+        n=options.chains,
+        groups=options.groups,
+        generator=task.generator,
+        duals=duals,
+    )
     task.calls += options.chains * task.schedule.T
     return recorder.pairs(which, options.keep, task.generator), samples.z
 

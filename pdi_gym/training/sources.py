@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from pdi_gym import presets
-from pdi_gym.descent import dual_method
+from pdi_gym.descent import run_expert
 from pdi_gym.diffusion import forward
+from pdi_gym.duals import FROZEN_AT_ZERO, ascend
 from pdi_gym.options import DenoisingOptions, DiffusionOptions, DualTrainingOptions, ExpertOptions
 from pdi_gym.problem import Problem
 from pdi_gym.scores import CleanEstimator, ScoreField
@@ -180,7 +181,7 @@ class Duals(Source):
     def visit(self, which: int, step: int, network: CleanEstimator) -> None:
         task, options = self.task, self.task.training
         problem = task.problems[which]
-        pairs, z = rollout(task, which, task.network_score(network, which), dual_step=0.0)
+        pairs, z = rollout(task, which, task.network_score(network, which), FROZEN_AT_ZERO)
         self.buffer.push(pairs)
         if step == 0 or self.frozen:
             return
@@ -189,8 +190,7 @@ class Duals(Source):
         if dual_step > 0:
             xi = None if problem.exact else problem.draw(8 * sampler.n_draws, task.generator)
             residual = problem.constraints(problem.decode(z), xi).mean(0)
-            lam = self.lam[which] + dual_step * residual
-            self.lam[which] = lam.clamp(min=0, max=sampler.dual_max)
+            self.lam[which] = ascend(self.lam[which], residual, dual_step, most=sampler.dual_max)
 
     def pieces(self, step: int) -> Iterator[Piece]:
         task = self.task
@@ -239,11 +239,9 @@ class Experts(Source):
         given = {} if options.expert_steps is None else {"steps": options.expert_steps}
         expert = presets.resolve(ExpertOptions, problem, "fast", given)
         start = problem.project(0.1 * torch.randn((expert.chains, problem.latent_dim), generator=generator))
-        return dual_method(
-            problem, start, n=options.keep, steps=expert.steps, rate=expert.primal_step,
-            dual_step=expert.dual_step, dual_init=expert.dual_init, window=expert.window,
-            margin=options.expert_margin, n_draws=expert.n_draws, generator=generator,
-        ).z  # fmt: skip
+        return run_expert(
+            problem, start, expert, n=options.keep, generator=generator, margin=options.expert_margin
+        ).z
 
     def pieces(self, step: int) -> Iterator[Piece]:
         task, generator = self.task, self.task.generator
