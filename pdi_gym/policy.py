@@ -29,7 +29,7 @@ class TimeSharingPolicy:
     info: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        actions = np.asarray(self.actions)
+        actions = np.asarray(self.actions).copy()  # what is changed afterwards must not change the policy
         if actions.ndim != 2 or len(actions) == 0:
             raise ValueError(f"actions must have shape (n ≥ 1, d), got {actions.shape}")
         if not np.isfinite(actions).all():
@@ -47,6 +47,9 @@ class TimeSharingPolicy:
             )
         object.__setattr__(self, "actions", actions)
         object.__setattr__(self, "weights", weights / weights.sum())
+        for name in ("duals", "mean_duals"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, np.asarray(getattr(self, name)).copy())
 
     def __len__(self) -> int:
         return len(self.actions)

@@ -69,10 +69,10 @@ def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:
 def check_tensor(
     name: str, value: Any, shape: tuple[int | None, ...], dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    """A finite tensor of that shape; None in the shape admits any length."""
+    """A finite tensor of that shape, a copy of its own; None in the shape admits any length."""
     wanted = "(" + ", ".join("any" if s is None else str(s) for s in shape) + ")"
     try:
-        tensor = torch.as_tensor(value, dtype=dtype)
+        tensor = torch.as_tensor(value, dtype=dtype).detach().clone()
     except (TypeError, ValueError, RuntimeError):
         raise ValueError(
             f"{name} must be an array of numbers of shape {wanted}, got {type(value).__name__}"

@@ -70,6 +70,10 @@ class Portfolio(Problem):
     action_scale: float = field(default=10.0, init=False)
     """Logits per unit of an environment's action."""
 
+    def __post_init__(self) -> None:
+        for name in ("mu", "sigma", "budgets", "scenarios", "sectors"):
+            object.__setattr__(self, name, getattr(self, name).clone())
+
     @classmethod
     def from_returns(
         cls,

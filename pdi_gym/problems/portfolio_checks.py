@@ -35,7 +35,7 @@ def check_sectors(sectors: Any, n: int) -> Tensor:
     tensor = torch.as_tensor(sectors)
     if tensor.shape != (n,) or tensor.is_floating_point() or (tensor < 0).any():
         raise ValueError(f"sectors must be {n} whole numbers ≥ 0, got {sectors!r}")
-    return tensor.long()
+    return tensor.long().clone()
 
 
 def check_budgets(budgets: Any, sigma: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ def check_budgets(budgets: Any, sigma: Tensor) -> Tensor:
     if (values <= 0).any():
         j = int((values <= 0).nonzero()[0])
         raise ValueError(f"budgets must be positive, got {float(values[j]):g} at index {j}")
-    return values.clone()
+    return values
 
 
 def check_covariance(sigma: Tensor) -> Tensor:

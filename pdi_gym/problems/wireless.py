@@ -62,6 +62,9 @@ class WirelessPower(Problem):
             user = int((gains.diagonal() == 0).nonzero()[0])
             raise ValueError(f"gains must be positive on the diagonal, got 0 for user {user}: drop that pair")
         object.__setattr__(self, "gains", gains)
+        if self.positions is not None:
+            transmitters, receivers = (np.asarray(ends).copy() for ends in self.positions)
+            object.__setattr__(self, "positions", (transmitters, receivers))
         object.__setattr__(self, "r_min", check_number("r_min", self.r_min, 0))
         for name in ("noise", "p_max", "slot_seconds"):
             object.__setattr__(self, name, check_number(name, getattr(self, name), 0, above=True))
