@@ -20,6 +20,7 @@ from pdi_gym.checkpoints import FORMAT, check_format, check_seal, sealed
 from pdi_gym.files import read_object, write_text
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem, check_problem
+from pdi_gym.processes import one_thread
 from pdi_gym.samplers import Samples, Step
 from pdi_gym.validation import check_choice, check_int
 
@@ -84,10 +85,14 @@ class Agent(ABC):
         """Name, preset and settings as JSON-ready values: what a result file keeps."""
         return {"agent": self.name, "preset": self.preset, "options": asdict(self.options(problem))}
 
+    @one_thread()
     def sample(
         self, problem: Problem, n: int | None = None, seed: int = 0, callback: Observer | None = None
     ) -> TimeSharingPolicy:
-        """A policy of n decisions (the preset's number when left out), the same for the same seed."""
+        """A policy of n decisions (the preset's number when left out), the same for the same seed.
+
+        It is made on one thread, so that it does not depend on how many there are.
+        """
         check_problem(problem)
         if not type(self).applies(problem):
             raise ValueError(

@@ -29,6 +29,7 @@ from pdi_gym.validation import check_int
 __all__ = ["Row", "averages", "compare", "evaluate", "load_policy", "slug"]
 
 
+@one_thread()
 def evaluate(
     policy: TimeSharingPolicy,
     problem: Problem,
@@ -38,6 +39,8 @@ def evaluate(
     seed: int = 0,
 ) -> dict[str, float]:
     """What a policy achieves on average.
+
+    Its decisions must lie in the problem's set (`Problem.contains`): others are refused.
 
     Always `objective` (E f0, minimised), `mean_violation` (mean positive part of the average
     residuals), `feasible` (fraction of constraints within the problem's tolerance) and
@@ -69,6 +72,7 @@ class Averages:
         return torch.stack([values[p :: self.paths].mean(0) for p in range(self.paths)])
 
 
+@one_thread()
 @torch.no_grad()
 def averages(
     policy: TimeSharingPolicy,
@@ -81,12 +85,21 @@ def averages(
     """The averages of every trial; of one, exact, where the problem's expectations are."""
     for name, value in (("horizon", horizon), ("trials", trials), ("paths", paths)):
         check_int(name, value, 1)
-    if policy.actions.shape[1] != problem.latent_dim:
-        raise ValueError(
-            f"policy.actions must have {problem.latent_dim} columns, got {policy.actions.shape[1]}"
+    check_problem(problem)
+    policy.check(problem)
+    if problem.exact:
+        played = _expect(policy, problem)
+    else:
+        played = _play(policy, problem, horizon, trials, min(paths, trials), seed)
+    if played.objective.isnan().any() or played.residuals.isnan().any():
+        raise FloatingPointError(
+            f"{type(problem).__name__} gives values that are not a number to this policy"
         )
-    if not problem.exact:
-        return _play(policy, problem, horizon, trials, min(paths, trials), seed)
+    return played
+
+
+def _expect(policy: TimeSharingPolicy, problem: Problem) -> Averages:
+    """The averages over the atoms, weighted."""
     x = torch.as_tensor(policy.actions, dtype=torch.float32)
     weights = torch.as_tensor(policy.weights, dtype=torch.float64)
     residuals = weights @ problem.constraints(x).double()

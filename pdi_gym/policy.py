@@ -6,9 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from pdi_gym import seeding
 from pdi_gym.problem import Problem
+from pdi_gym.processes import one_thread
 from pdi_gym.time_sharing.reweighting import heaviest_mix, pool_values
 from pdi_gym.validation import check_choice, check_int, check_number
 
@@ -54,6 +56,26 @@ class TimeSharingPolicy:
     def __len__(self) -> int:
         return len(self.actions)
 
+    def check(self, problem: Problem) -> None:
+        """Refuse atoms that are no decisions of the problem; say which, where, and what would be."""
+        if self.actions.shape[1] != problem.latent_dim:
+            raise ValueError(
+                f"policy.actions must have {problem.latent_dim} columns, got {self.actions.shape[1]}"
+            )
+        with np.errstate(over="ignore"):
+            x = torch.from_numpy(self.actions.astype(np.float32))
+        outside = ~problem.contains(x)
+        if not outside.any():
+            return
+        row = int(outside.nonzero()[0])
+        nearest = problem.decode(problem.project(problem.encode(x[row])))
+        j = int(torch.where(x[row].isfinite(), (nearest - x[row]).abs(), torch.inf).argmax())
+        instead = f"the nearest decision {nearest[j]:g}" if x[row, j].isfinite() else "too large for float32"
+        raise ValueError(
+            f"policy.actions must be decisions of {type(problem).__name__}, but row {row} is outside its "
+            f"set: it has {self.actions[row, j]:g} at coordinate {j}, {instead}"
+        )
+
     def schedule(self, horizon: int, rng: np.random.Generator, kind: str = "iid") -> np.ndarray:
         """Which atom plays in each of `horizon` slots: (horizon,) indices.
 
@@ -69,6 +91,7 @@ class TimeSharingPolicy:
             u = rng.permutation((np.arange(horizon) + rng.random()) / horizon)
         return np.searchsorted(edges, u, side="right")
 
+    @one_thread()
     def reweight(
         self,
         problem: Problem,
@@ -88,6 +111,7 @@ class TimeSharingPolicy:
         """
         check_number("margin", margin, 0), check_int("draws", draws, 0)
         most = len(self) if max_atoms is None else check_int("max_atoms", max_atoms, 1)
+        self.check(problem)
         generator = seeding.generator(seed, seeding.POLICY, 1)
         mix = heaviest_mix(*pool_values(problem, self.actions, draws, generator), margin, most)
         summary = {

@@ -24,6 +24,8 @@ _ACCELERATED = {
     "lagrangian_grad": ("objective", "constraints", "decode"),
 }
 """The fused forms and what each of them computes faster, whichever class wrote it."""
+ROOM = 1e-4
+"""By how much of a coordinate's size a decision may leave the set: single precision, composed a few times."""
 
 
 def accelerates(*names: str) -> Callable[[Method], Method]:
@@ -95,6 +97,18 @@ class Problem(Protocol):
     def project(self, z: Tensor) -> Tensor:
         """The nearest valid latent."""
         return z.clamp(-self.bound, self.bound)
+
+    def contains(self, x: Tensor) -> Tensor:
+        """Which decisions (..., d) are finite and in the set of decisions, up to rounding: (...,).
+
+        The set is what `decode` makes of valid latents. Override it where that says too little, such as
+        for whole numbers.
+        """
+        nearest = self.decode(self.project(self.encode(x)))
+        ends = self.to_decision(x.new_tensor([[-1.0], [1.0]]).expand(2, self.latent_dim))
+        size = torch.maximum(nearest.abs(), ends.abs().amax(0))
+        inside: Tensor = ((nearest - x).abs() <= ROOM * size).all(-1)
+        return inside
 
     @property
     def action_scale(self) -> float:
@@ -248,6 +262,12 @@ def check_problem(problem: Problem) -> None:
     generator = torch.Generator().manual_seed(0)
     xi = problem.draw(2, generator)
     x = problem.decode(problem.project(torch.zeros(3, problem.latent_dim)))
+    own = problem.to_decision(torch.rand(3, problem.latent_dim, generator=generator))
+    if not Problem.contains(problem, own).all():
+        raise ValueError(
+            f"{name}.encode must undo decode, but decode(project(encode(x))) is not x for x = decode(z): "
+            "override encode together with decode and project"
+        )
     shapes = {
         "objective": (problem.objective(x, xi), (3,)),
         "constraints": (problem.constraints(x, xi), (3, problem.n_constraints)),
@@ -261,5 +281,6 @@ def check_problem(problem: Problem) -> None:
 
 _MEMBERS = (
     "bound", "tolerance", "exact", "graph", "objective", "constraints", "values", "decode", "encode",
-    "project", "draw", "path", "slot", "lagrangian_grad", "constraint_names", "constraint_limits", "metrics",
+    "project", "contains", "draw", "path", "slot", "lagrangian_grad", "constraint_names", "constraint_limits",
+    "metrics",
 )  # fmt: skip

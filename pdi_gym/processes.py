@@ -1,4 +1,4 @@
-"""Work shared by processes of one thread each."""
+"""Work on one thread, and work shared by processes of one thread each."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_sample(name: str, case: str) -> None:
     assert policy.actions.shape[1] == problem.latent_dim
     np.testing.assert_allclose(policy.weights.sum(), 1)
     x = torch.as_tensor(policy.actions)
-    torch.testing.assert_close(problem.decode(problem.project(problem.encode(x))), x, rtol=1e-3, atol=1e-6)
+    assert problem.contains(x.float()).all()
     again = make_agent(name, **quick(name)).sample(problem, n=6, seed=3)
     assert np.array_equal(policy.actions, again.actions) and np.array_equal(policy.weights, again.weights)
     metrics = evaluate(policy, problem, horizon=5, trials=2)

@@ -1,19 +1,22 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from pdi_gym import TimeSharingPolicy, evaluation, seeding
+from pdi_gym import Problem, TimeSharingPolicy, evaluation, seeding
 from pdi_gym.agents import make_agent
 from pdi_gym.envs import ErgodicEnv
 from pdi_gym.evaluation import compare, evaluate
-from pdi_gym.problems import MixtureOfGaussians
+from pdi_gym.problems import MixtureOfGaussians, Portfolio
+from pdi_gym.time_sharing.reference import reference_solution
 from pdi_gym.store import Store
-from tests.cases import Sensors
+from tests.cases import PROBLEMS, Sensors, Unbounded
 
 
 def test_exact_metrics_by_hand() -> None:
@@ -164,3 +167,123 @@ def test_bad_input(arguments: dict[str, object], message: str) -> None:
 def test_policy_of_another_size_is_refused() -> None:
     with pytest.raises(ValueError, match="policy.actions must have 3 columns, got 2"):
         evaluate(TimeSharingPolicy(np.zeros((1, 2))), Sensors())
+
+
+WATTS = PROBLEMS["wireless"]
+SHARES = PROBLEMS["portfolio"]
+
+
+@pytest.mark.parametrize(
+    ("make", "decision", "told"),
+    [
+        (
+            WATTS,
+            [-0.2] + [0.0] * 7,
+            "WirelessPower, but row 1 .* has -0.2 at coordinate 0, the nearest .* 0$",
+        ),
+        (WATTS, [0.0] * 7 + [0.0101], "has 0.0101 at coordinate 7, the nearest decision 0.01$"),
+        (WATTS, [0.0] * 6 + [1e300, 1.0], "has 1e\\+300 at coordinate 6, too large for float32"),
+        (
+            SHARES,
+            [5.0] * 12,
+            "Portfolio, but row 1 .* has 5 at coordinate 0, the nearest decision 0.0833333$",
+        ),
+        (SHARES, [1.5, -0.5] + [0.0] * 10, "has 1.5 at coordinate 0, the nearest decision 1$"),
+        (SHARES, [0.0] * 12, "Portfolio, but row 1 "),
+        (Sensors, [0.0, 0.0, -2.01], "Sensors, but row 1 .* has -2.01 at coordinate 2, the nearest .* -2$"),
+        (Unbounded, [0.0, 1e300], "Unbounded, but row 1 .* has 1e\\+300 at coordinate 1"),
+    ],
+)
+def test_decisions_outside_the_set_are_refused(
+    make: Callable[[], Problem], decision: list[float], told: str
+) -> None:
+    problem = make()
+    good = problem.decode(problem.project(torch.zeros(problem.latent_dim))).tolist()
+    policy = TimeSharingPolicy(np.array([good, decision]))
+    with pytest.raises(ValueError, match=told):
+        evaluate(policy, problem, horizon=2, trials=1)
+    with pytest.raises(ValueError, match=told):
+        policy.reweight(problem, draws=2)
+
+
+@pytest.mark.parametrize("make", PROBLEMS.values(), ids=PROBLEMS)
+def test_the_set_holds_its_edges_and_what_rounding_makes_of_them(make: Callable[[], Problem]) -> None:
+    """Latents far outside are projected to the edge; a change in the seventh digit is rounding."""
+    problem = make()
+    z = 100 * torch.randn((200, problem.latent_dim), generator=torch.Generator().manual_seed(0))
+    x = problem.decode(problem.project(torch.cat([z, z / 100, z / 10_000])))
+    assert problem.contains(x).all()
+    assert problem.contains(x * (1 + 1e-6)).all() and problem.contains(x * (1 - 1e-6)).all()
+    for bad in (math.nan, math.inf, -math.inf):
+        outside = x.clone()
+        outside[:, 0] = bad
+        assert not problem.contains(outside).any()
+
+
+def test_a_set_of_the_users_own() -> None:
+    """Whole numbers of a box: the round trip alone would let 0.5 pass."""
+
+    class Whole(Sensors):
+        def contains(self, x: torch.Tensor) -> torch.Tensor:
+            return super().contains(x) & (x == x.round()).all(-1)
+
+    assert evaluate(TimeSharingPolicy(np.array([[2.0, 0, -1]])), Whole(), 2, 1)["objective"] == 5
+    with pytest.raises(ValueError, match="Whole, but row 0 is outside its set"):
+        evaluate(TimeSharingPolicy(np.array([[0.5, 0, 0]])), Whole(), 2, 1)
+
+
+def test_values_that_are_no_numbers_stop_the_evaluation() -> None:
+    class Undefined(Unbounded):
+        def objective(self, x: torch.Tensor, xi: torch.Tensor | None = None) -> torch.Tensor:
+            return x.sum(-1).log()
+
+    with pytest.raises(FloatingPointError, match="Undefined gives values that are not a number"):
+        evaluate(TimeSharingPolicy(-np.ones((1, 2))), Undefined())
+
+
+class Counting(Sensors):
+    """Notes on how many threads it is evaluated."""
+
+    def __init__(self, exact: bool) -> None:
+        self.exact, self.seen = exact, set[int]()
+
+    def objective(self, x: torch.Tensor, xi: torch.Tensor | None = None) -> torch.Tensor:
+        self.seen.add(torch.get_num_threads())
+        return super().objective(x, xi)
+
+    def metrics(self, x: torch.Tensor, weights: torch.Tensor, residuals: torch.Tensor) -> dict[str, float]:
+        self.seen.add(torch.get_num_threads())
+        return {}
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_everything_that_answers_runs_on_one_thread(exact: bool) -> None:
+    policy = TimeSharingPolicy(np.full((4, 3), 0.5))
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        for call in (
+            lambda p: evaluate(policy, p, 3, 2),
+            lambda p: evaluation.averages(policy, p, 3, 2),
+            lambda p: policy.reweight(p, draws=3),
+            lambda p: make_agent("pdi-mc", T=3).sample(p, n=4),
+            lambda p: reference_solution(p, effort=1),
+        ):
+            problem = Counting(exact)
+            call(problem)
+            assert problem.seen == {1}, problem.seen
+            assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_policy_does_not_depend_on_the_number_of_threads() -> None:
+    problem = Portfolio.instance(0, n_assets=60, n_sectors=5, split="validation")
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            found.append(make_agent("pdi-mc", T=30).sample(problem, n=256).actions)
+    finally:
+        torch.set_num_threads(before)
+    assert np.array_equal(found[0], found[1]) and np.array_equal(found[0], found[2])

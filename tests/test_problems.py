@@ -8,7 +8,7 @@ import torch
 
 from pdi_gym import Problem
 from pdi_gym.problem import autograd_lagrangian_grad, check_problem, lagrangian
-from tests.cases import PROBLEMS, Sensors
+from tests.cases import PROBLEMS, Sensors, Unbounded
 
 
 @pytest.fixture(params=PROBLEMS)
@@ -135,5 +135,12 @@ def test_check_problem_names_what_is_wrong() -> None:
         check_problem(NoConstraints())
     with pytest.raises(ValueError, match=r"Wrong.constraints must map decisions \(3, 3\) to \(3, 1\)"):
         check_problem(Wrong())
+
+    class OneWay(Unbounded):
+        def decode(self, z):  # type: ignore[no-untyped-def]
+            return 3 * z
+
+    with pytest.raises(ValueError, match="OneWay.encode must undo decode"):
+        check_problem(OneWay())
     with pytest.raises(TypeError, match="subclass pdi_gym.Problem"):
         check_problem(type("Bare", (), {"latent_dim": 1, "n_constraints": 1})())

@@ -19,6 +19,7 @@ from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem, keeps
 from pdi_gym.problems.mixture import MixtureOfGaussians
 from pdi_gym.problems.portfolio import Portfolio
+from pdi_gym.processes import one_thread
 from pdi_gym.time_sharing.column_generation import Pool, descent_pricer, first_path, generate_columns, select
 from pdi_gym.validation import check_int
 
@@ -41,6 +42,7 @@ class Reference:
     """Certified lower bound on the objective of every feasible policy; None where none is known."""
 
 
+@one_thread()
 def reference_solution(
     problem: Problem,
     policies: Sequence[TimeSharingPolicy] = (),
@@ -56,6 +58,8 @@ def reference_solution(
     With a `cache` folder, an equal call returns the stored answer.
     """
     check_int("effort", effort, 1)
+    for policy in policies:
+        policy.check(problem)
     path = None if cache is None else Path(cache) / f"{_key(problem, policies, seed, effort)}.npz"
     if path is not None and path.exists():
         return _read(path)
