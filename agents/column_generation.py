@@ -17,7 +17,14 @@ from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
 from pdi_gym.samplers import Reverse, Samples, pdi
 from pdi_gym.schedules import make_schedule
-from pdi_gym.time_sharing.column_generation import Pool, descent_pricer, first_path, generate_columns, select
+from pdi_gym.time_sharing.column_generation import (
+    Pool,
+    descent_pricer,
+    first_path,
+    generate_columns,
+    least_violation,
+    select,
+)
 
 _COLD_T = 50
 _COOLING = 10.0
@@ -28,7 +35,10 @@ class ColumnGeneration(Agent):
     """A first pool with multipliers, then rounds of: program → λ → decisions of low f0 + λᵀf → program.
 
     The policy has n decisions, of which at most m + 1 get time; the others, which nearly did, have
-    weight 0. `info` holds the rounds' values, excess, support and estimated bound.
+    weight 0. `info` holds the rounds' values, excess, support and estimated bound. If no mix of all the
+    decisions found meets the constraints, `info["infeasible"]` says so (it is None otherwise): the
+    least total violation found, how many constraints carry it and the worst of them by name. There is
+    no bound then.
     """
 
     name = "pdi-cg"
@@ -54,14 +64,16 @@ class ColumnGeneration(Agent):
         price = descent_pricer(problem, options, generator, sampler if diffuse else None)
         generated = generate_columns(problem, pool, duals, price, options, generator)
         chosen, mix = select(generated.pool, n, options.margin)
-        rounds = np.array(generated.rounds).reshape(-1, 4)
+        bound = generated.bound(mix, options.margin)
+        columns = ("value", "excess", "support") if bound is None else ("value", "excess", "support", "bound")
         info = {
             "trace": trace.arrays(),
-            "rounds": dict(zip(("value", "excess", "support", "bound"), rounds.T, strict=True)),
+            "rounds": {name: np.array([getattr(r, name) for r in generated.rounds]) for name in columns},
             "value": mix.value,
             "excess": mix.excess,
             "support": int((mix.weights > 0).sum()),
-            "bound": generated.bound,
+            "bound": bound,
+            "infeasible": None if mix.met else least_violation(problem, generated.pool),
         }
         lam = mix.duals.astype(np.float32)[None]
         return TimeSharingPolicy(chosen.actions, mix.weights, lam, duals.astype(np.float32)[None], info)

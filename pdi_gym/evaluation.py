@@ -25,6 +25,7 @@ from pdi_gym.problem import Problem, check_problem
 from pdi_gym.processes import in_processes, one_thread
 from pdi_gym.store import Row, Store, load_policy, slug
 from pdi_gym.validation import check_int
+from pdi_gym.violations import violation
 
 __all__ = ["Row", "averages", "compare", "evaluate", "load_policy", "slug"]
 
@@ -210,7 +211,8 @@ def compare(
     Rows are the same for any number of workers, each a process with one thread. With `out`, every
     finished row and its policy are kept there as JSON and npz, and a repeated call reuses those whose
     version, options, weights, evaluation and problem, to the last bit, are the same. `on_row` sees each
-    row as it comes.
+    row as it comes. A row's `violation` is None if the averages met all constraints, and otherwise their
+    total violation and the constraints that carry it.
     """
     for name, value in (("horizon", horizon), ("trials", trials), ("workers", workers), ("paths", paths)):
         check_int(name, value, 1)
@@ -277,7 +279,7 @@ def _rows(tasks: list[Task], store: Store | None, workers: int) -> Iterator[Row]
     for task in tasks:
         key = None if store is None else _key_or_warning(task)
         found = None if store is None else store.load(task.label, task.instance, key)
-        if found is None:
+        if found is None or "violation" not in found:
             missing.append((task, key))
         else:
             yield found
@@ -304,14 +306,16 @@ def solve(task: Task, key: str | None = None) -> tuple[Row, TimeSharingPolicy, n
         seconds = time.process_time() - start
         played = averages(policy, task.problem, task.horizon, task.trials, task.paths, task.seed)
         metrics = summarise(policy, task.problem, played)
+    residuals = played.residuals.mean(0).numpy()
     row = {
         "agent": task.label,
         "instance": task.instance,
         "metrics": metrics,
+        "violation": violation(task.problem, residuals),
         "seconds": seconds,
         "key": key,
     }
-    return row, policy, played.residuals.mean(0).numpy()
+    return row, policy, residuals
 
 
 @contextmanager

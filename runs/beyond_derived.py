@@ -71,9 +71,9 @@ def reference_row(
         long = long_search(how, problem)
         pool = _pools(how, problem, {"all": _union([long.policy, *given])})["all"]
         mix = pool.mix(0.0)
-        facts = {"value": mix.value, "estimate": long.estimate}
-        if long.bound is not None:
-            facts["bound"] = long.bound
+        facts = {"value": mix.value}
+        bounds = {"estimate": long.estimate, "bound": long.bound}
+        facts |= {name: bound for name, bound in bounds.items() if bound is not None}
         return TimeSharingPolicy(pool.actions, mix.weights), facts
 
     return _judge(how, problem, "reference", instance, given, make)

@@ -14,8 +14,8 @@ from pdi_gym.agents import make_agent
 from pdi_gym.envs import ErgodicEnv
 from pdi_gym.evaluation import compare, evaluate
 from pdi_gym.problems import MixtureOfGaussians, Portfolio
-from pdi_gym.time_sharing.reference import reference_solution
 from pdi_gym.store import Store
+from pdi_gym.time_sharing.reference import reference_solution
 from tests.cases import PROBLEMS, Sensors, Unbounded
 
 

@@ -6,7 +6,9 @@ from typing import Any
 
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
+from pdi_gym import violations
 from pdi_gym.agents import AGENTS
 from pdi_gym.envs import ENV_IDS, make_env
 from pdi_gym.report import tables
@@ -68,15 +70,17 @@ def comparison_table(rows: list[Row], title: str, width: int) -> Table:
     """One line per agent: mean ± standard deviation over instances, or means alone in a narrow window."""
     names = tables.columns(rows)
     narrow = width < 20 + 16 * len(names)
+    unmet = violations.notes(rows)
     table = Table(
         title=title,
-        caption=f"mean {'' if narrow else '± standard deviation '}over instances",
+        caption=Text("\n".join([f"mean {'' if narrow else '± standard deviation '}over instances", *unmet])),
         box=box.SIMPLE_HEAD,
         pad_edge=False,
     )
     table.add_column("agent")
     for name in names:
-        table.add_column(name.replace("_", "\n"), justify="right", vertical="bottom")
+        mark = f" {violations.MARK}" if unmet and name == "feasible" else ""
+        table.add_column(name.replace("_", "\n") + mark, justify="right", vertical="bottom")
     for agent, own in tables.by_agent(rows).items():
         figures = [tables.mean_std(own, c) for c in names]
         cells = [f"{mean:.3g}" if narrow else tables.cell(mean, std) for mean, std in figures]

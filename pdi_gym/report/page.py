@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pdi_gym import violations
 from pdi_gym.files import write_text
 from pdi_gym.problem import Problem
 from pdi_gym.problems.wireless import WirelessPower
@@ -34,6 +35,8 @@ ENOUGH = 6
 """Instances from which a verdict is given: fewer agree in sign by luck more often than one time in twenty."""
 
 Groups = dict[str, list[Row]]
+_VIOLATION = ("total_violation", "carried_by", "met_by_an_agent")
+"""Columns of the CSV that say what a row's averages violate above the tolerance, 0 and "" if nothing."""
 
 
 def write_report(
@@ -60,14 +63,18 @@ def write_report(
 
 
 def csv_text(rows: list[Row]) -> str:
-    """One line per agent and instance, every metric in full precision."""
+    """One line per agent and instance, every metric in full precision, and what the averages violate."""
     names = columns(rows)[:-1]
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["agent", "instance", *names, "seconds"])
+    writer.writerow(["agent", "instance", *names, "seconds", *_VIOLATION])
+    unmet = violations.unmet(rows)
     for row in rows:
         values = [row["metrics"].get(name, "") for name in names]
-        writer.writerow([row["agent"], row["instance"], *values, row["seconds"]])
+        found = row["violation"] or {"total": 0.0, "carried_by": {}}
+        carried = "; ".join(f"{name}: {residual!r}" for name, residual in found["carried_by"].items())
+        told = [found["total"], carried, "no" if row["instance"] in unmet else "yes"]
+        writer.writerow([row["agent"], row["instance"], *values, row["seconds"], *told])
     return buffer.getvalue()
 
 
@@ -127,14 +134,15 @@ def _table(label: str, head: list[str], body: list[list[str]], kind: str = "numb
     )
 
 
-def _heading(name: str) -> str:
+def _heading(name: str, mark: str = "") -> str:
     arrow = {1: ("↑", "larger is better"), -1: ("↓", "smaller is better")}.get(DIRECTIONS.get(name, 0))
-    text = escape(name)
+    text = escape(name) + mark
     return text if arrow is None else f'{text} <abbr title="{arrow[1]}">{arrow[0]}</abbr>'
 
 
 def _results(groups: Groups) -> str:
-    names = columns([row for own in groups.values() for row in own])
+    rows = [row for own in groups.values() for row in own]
+    names = columns(rows)
     stats = {agent: {c: mean_std(own, c) for c in names} for agent, own in groups.items()}
     winners = {c: best({a: s[c][0] for a, s in stats.items()}, DIRECTIONS.get(c, 0)) for c in names}
     front = pareto(_points(groups))
@@ -152,8 +160,11 @@ def _results(groups: Groups) -> str:
         f"<dt>{escape(c)}</dt><dd>{escape(MEANINGS.get(c, 'a figure of the problem itself'))}</dd>"
         for c in names
     )
+    unmet = violations.notes(rows)
+    head = [_heading(c, f" {violations.MARK}" if unmet and c == "feasible" else "") for c in names]
     return (
-        _table("Mean ± standard deviation over instances", ["agent", *map(_heading, names)], body)
+        _table("Mean ± standard deviation over instances", ["agent", *head], body)
+        + "".join(f'<p class="worse">{escape(note)}</p>' for note in unmet)
         + "<p>Highlighted and starred: best in its column, with ties to four digits. "
         '<span class="front">◆</span>: on the Pareto front of objective and violation. Columns without an '
         "arrow describe and have no better end.</p>"

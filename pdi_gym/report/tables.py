@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pdi_gym import drawing, seeding
+from pdi_gym import drawing, seeding, violations
 from pdi_gym.files import whole_file, write_text
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
@@ -89,7 +89,8 @@ def write_results(folder: Path, rows: list[Row], settings: dict[str, Any]) -> No
     content = {"command": command(), "versions": versions(), "settings": settings, "rows": rows}
     write_text(folder / "results.json", json.dumps(content, indent=1))
     head = f"`{command()}`\n\nMean ± standard deviation over instances.\n\n"
-    write_text(folder / "results.md", head + markdown_table(rows))
+    unmet = "".join(f"\n{note}\n" for note in violations.notes(rows))
+    write_text(folder / "results.md", head + markdown_table(rows) + unmet)
 
 
 def write_figures(folder: Path, rows: list[Row], store: Store) -> dict[str, Path]:

@@ -22,6 +22,7 @@ from pdi_gym.options import ColumnOptions
 from pdi_gym.problem import Problem
 from pdi_gym.samplers import Callback
 from pdi_gym.time_sharing.reweighting import Mix, heaviest_mix, optimal_mix, pool_values
+from pdi_gym.violations import Violation, violation
 
 Pricer = Callable[[Tensor, Tensor], Tensor]
 """(λ (1, m), the mix's heaviest latents (k, d), by weight) → latents of low Lagrangian (n, d)."""
@@ -82,10 +83,14 @@ class Generated:
     duals: np.ndarray
     rounds: tuple[Round, ...]
 
-    @property
-    def bound(self) -> float:
-        """Estimated lower bound on the objective under the margin; −inf when no round was run."""
-        return self.rounds[-1].bound if self.rounds else -np.inf
+    def bound(self, mix: Mix, margin: float) -> float | None:
+        """Estimated lower bound on the objective under the margin; `mix` is one of the pool's.
+
+        None when no round was run, or when no mix of the pool meets the constraints with their margin:
+        without a feasible policy the dual function has no maximum, and no value of it bounds anything.
+        """
+        met = mix.met or self.pool.mix(margin).met
+        return self.rounds[-1].bound if self.rounds and met else None
 
 
 def generate_columns(
@@ -127,6 +132,13 @@ def generate_columns(
         if not mix.met and penalty is not None:
             penalty *= 2
     return Generated(pool, best, tuple(record))
+
+
+def least_violation(problem: Problem, pool: Pool) -> Violation | None:
+    """What the mix of least total violation violates; None when some mix is within the tolerance."""
+    if pool.mix(-problem.tolerance).met:
+        return None
+    return violation(problem, pool.mix(0.0).residuals)
 
 
 def descent_pricer(

@@ -36,10 +36,12 @@ class Reference:
     """Its objective E f0, minimised."""
     excess: float
     """Its total violation: 0 unless no mix of the pool meets the constraints."""
-    estimate: float
-    """Least Lagrangian found at the best λ: a lower bound if the local searches met the global minimum."""
+    estimate: float | None
+    """Least Lagrangian found at the best λ: a lower bound if the local searches met the global minimum.
+    None if no mix of the pool meets the constraints."""
     bound: float | None
-    """Certified lower bound on the objective of every feasible policy; None where none is known."""
+    """Certified lower bound on the objective of every feasible policy; None where none is known, or if no
+    mix of the pool meets the constraints."""
 
 
 @one_thread()
@@ -94,9 +96,11 @@ def _solve(
     generated = generate_columns(problem, pool, start.duals.double().numpy(), price, options, generator)
     best, mix = select(generated.pool, problem.n_constraints + 1, 0.0)
     policy = TimeSharingPolicy(best.actions, mix.weights, mix.duals.astype(np.float32)[None])
+    if not mix.met:
+        return Reference(policy, mix.value, mix.excess, None, None)
     bounds = [certified_bound(problem, torch.as_tensor(lam)) for lam in (mix.duals, generated.duals)]
     known = [bound for bound in bounds if bound is not None]
-    return Reference(policy, mix.value, mix.excess, generated.bound, max(known, default=None))
+    return Reference(policy, mix.value, mix.excess, generated.bound(mix, 0.0), max(known, default=None))
 
 
 def certified_bound(problem: Problem, lam: Tensor) -> float | None:
@@ -170,19 +174,20 @@ def _key(problem: Problem, policies: Sequence[TimeSharingPolicy], *settings: int
 
 
 def _write(path: Path, solution: Reference) -> None:
-    bound = np.nan if solution.bound is None else solution.bound
+    bounds = [np.nan if b is None else b for b in (solution.estimate, solution.bound)]
     with whole_file(path) as temporary, temporary.open("wb") as file:
         np.savez(
             file,
             actions=solution.policy.actions,
             weights=solution.policy.weights,
             duals=np.asarray(solution.policy.duals),
-            numbers=np.array([solution.value, solution.excess, solution.estimate, bound]),
+            numbers=np.array([solution.value, solution.excess, *bounds]),
         )
 
 
 def _read(path: Path) -> Reference:
     with np.load(path, allow_pickle=False) as data:
-        value, excess, estimate, bound = (float(v) for v in data["numbers"])
+        value, excess, *bounds = (float(v) for v in data["numbers"])
         policy = TimeSharingPolicy(data["actions"], data["weights"], data["duals"])
-    return Reference(policy, value, excess, estimate, None if np.isnan(bound) else bound)
+    estimate, bound = (None if np.isnan(b) else b for b in bounds)
+    return Reference(policy, value, excess, estimate, bound)

@@ -21,6 +21,8 @@ from torch import Tensor
 from pdi_gym.problem import Problem
 
 CHUNK = 50
+_STEEPEST = 1e6
+"""Most that a unit of excess may cost in units of the objective's range: HiGHS fails far above it."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ def optimal_mix(
     unit = max(float(np.ptp(f0)), 1e-300)
     program = _Program((f0 - f0.min()) / unit, f / scale, scale / scale.mean())
     if penalty is not None:
-        solution = program.solve(slack_cost=penalty * scale.mean() / unit)
+        solution = program.solve(slack_cost=min(penalty * scale.mean() / unit, _STEEPEST))
     else:
         solution = program.solve()
         if solution.status != 0:  # infeasible, or so nearly that HiGHS cannot tell
