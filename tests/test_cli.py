@@ -74,7 +74,7 @@ def test_compare_leaves_everything_behind(
     assert "tensorboard --logdir" in capsys.readouterr().out
     rows = json.loads(Path("rows.json").read_text())
     assert [row["agent"] for row in rows] == ["pdi-mc", "random"]
-    assert set(rows[0]) == {"agent", "instance", "metrics", "seconds", "key"}
+    assert set(rows[0]) == {"agent", "instance", "metrics", "violation", "seconds", "key"}
     out = Path("runs/logs/MixtureOfGaussians2D-v0-seed0")
     results = json.loads((out / "results.json").read_text())
     assert results["rows"] == rows and "torch" in results["versions"]
