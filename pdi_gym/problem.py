@@ -7,6 +7,7 @@ diffusion time, temperature or noise; samplers, environments and metrics all cal
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeGuard, TypeVar, runtime_checkable
@@ -254,7 +255,8 @@ def check_problem(problem: Problem) -> None:
         value = getattr(problem, attribute, None)
         if not isinstance(value, int) or value < 1:
             raise ValueError(f"{name}.{attribute} must be an int ≥ 1, got {value!r}")
-    missing = [m for m in _MEMBERS if not hasattr(problem, m)]
+    members = sorted({*inspect.get_annotations(Problem), *vars(Problem)})
+    missing = [m for m in members if not m.startswith("_") and not hasattr(problem, m)]
     if missing:
         raise TypeError(
             f"{name} lacks {', '.join(missing)}: subclass pdi_gym.Problem to inherit the defaults"
@@ -277,10 +279,3 @@ def check_problem(problem: Problem) -> None:
             raise ValueError(
                 f"{name}.{method} must map decisions {tuple(x.shape)} to {shape}, got {tuple(value.shape)}"
             )
-
-
-_MEMBERS = (
-    "bound", "tolerance", "exact", "graph", "objective", "constraints", "values", "decode", "encode",
-    "project", "contains", "draw", "path", "slot", "lagrangian_grad", "constraint_names", "constraint_limits",
-    "metrics",
-)  # fmt: skip
