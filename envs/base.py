@@ -2,55 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+import uuid
 from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
 
 from pdi_gym import seeding
+from pdi_gym.digests import problem_digest
+from pdi_gym.envs.horizon import Horizon
 from pdi_gym.problem import Problem, check_problem
 from pdi_gym.validation import check_choice, check_int
 
 RESIDUAL_CLIP = 10.0
 """Observed residuals are clipped to ± this many `residual_scale`s, so that the space is bounded."""
-
-
-class Horizon:
-    """The state of one running horizon: where its slots come from and what has been averaged.
-
-    `residual_sum` (m,) may be a row of a batch's array.
-    """
-
-    def __init__(
-        self,
-        problem: Problem,
-        length: int,
-        generator: torch.Generator,
-        residual_sum: np.ndarray | None = None,
-    ):
-        self.slot = 0
-        self.residual_sum = np.zeros(problem.n_constraints) if residual_sum is None else residual_sum
-        self._length = length
-        self._path: Iterator[torch.Tensor | None] = problem.path(length, generator)
-        self._chunk: torch.Tensor | None = None
-        self._at = self._end = 0
-
-    def next_realisation(self) -> torch.Tensor | None:
-        """Move to the next slot: its ξ with a leading axis of one, or None where nothing is random."""
-        if self._at >= self._end:
-            self._chunk = next(self._path)
-            self._at, self._end = 0, self._length if self._chunk is None else len(self._chunk)
-        self._at += 1
-        self.slot += 1
-        return None if self._chunk is None else self._chunk[self._at - 1 : self._at]
-
-    @property
-    def ergodic_residuals(self) -> np.ndarray:
-        """Average residual over the slots so far, (m,); zero before the first."""
-        return np.asarray(self.residual_sum / max(self.slot, 1))
 
 
 class ErgodicEnv(gym.Env[Any, np.ndarray]):
@@ -85,6 +54,8 @@ class ErgodicEnv(gym.Env[Any, np.ndarray]):
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array", "ansi"], "render_fps": 10}  # noqa: RUF012
     observations: ClassVar[tuple[str, ...]] = ("flat", "dict")
+    problem_type: ClassVar[type] = Problem
+    """What the environment can play, subclasses included."""
 
     def __init__(
         self,
@@ -98,11 +69,13 @@ class ErgodicEnv(gym.Env[Any, np.ndarray]):
         if render_mode is not None:
             check_choice("render_mode", render_mode, self.metadata["render_modes"])
         self.horizon, self.observation, self.render_mode = horizon, observation, render_mode
+        self._spec: EnvSpec | None = None
         self._own = problem
         if problem is None:
             problem = self.make_problem(0)
-        check_problem(problem)
+        self._check_kind("problem", problem)
         self.problem = problem
+        self._known: tuple[Problem, str] | None = None
         self._state: Horizon | None = None
         self._history: list[np.ndarray] = []
         self.action_space = spaces.Box(-1, 1, (problem.latent_dim,), np.float32)
@@ -137,6 +110,17 @@ class ErgodicEnv(gym.Env[Any, np.ndarray]):
 
     # Gymnasium's interface.
 
+    @property
+    def spec(self) -> EnvSpec | None:
+        """What `gym.make` was told, and the horizon, which wrappers look for there."""
+        return self._spec
+
+    @spec.setter
+    def spec(self, spec: EnvSpec | None) -> None:
+        self._spec = copy.copy(spec)
+        if self._spec is not None:
+            self._spec.max_episode_steps = self.horizon
+
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
@@ -148,7 +132,7 @@ class ErgodicEnv(gym.Env[Any, np.ndarray]):
         return self._observe(), {"ergodic_residuals": self._state.ergodic_residuals.astype(np.float32)}
 
     def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        if self._state is None or self._state.slot >= self.horizon:
+        if self._state is None or self._state.ended:
             raise gym.error.ResetNeeded("call reset() before step() and after a truncated horizon")
         a = check_actions(np.asarray(action, dtype=np.float32)[None], self.action_space.shape)
         xi = self._state.next_realisation()
@@ -161,8 +145,8 @@ class ErgodicEnv(gym.Env[Any, np.ndarray]):
         info = {k: v[0] for k, v in self.slot_info(self.problem, objective, residuals).items()}
         info["residuals"] = residuals[0]
         info["ergodic_residuals"] = self._state.ergodic_residuals.astype(np.float32)
-        info["cost"] = float(np.maximum(residuals[0], 0).mean())
-        return self._observe(), float(-objective[0]), False, self._state.slot >= self.horizon, info
+        info["cost"] = np.maximum(residuals[0], 0).mean().astype(np.float64)
+        return self._observe(), float(-objective[0]), False, self._state.ended, info
 
     def render(self) -> Any:
         if self.render_mode is None:
@@ -170,7 +154,21 @@ class ErgodicEnv(gym.Env[Any, np.ndarray]):
             return None
         return self._text() if self.render_mode == "ansi" else self._picture()
 
+    def __getstate__(self) -> dict[str, Any]:
+        generator = self.np_random  # made now if nothing was drawn yet, so that a copy draws the same
+        return {**vars(self), "_np_random": generator}
+
     # The contract's conveniences.
+
+    @property
+    def instance_token(self) -> str:
+        """What tells the instance from others: alike for equal content, in every process.
+
+        A problem whose content cannot be read has one of its own in each environment.
+        """
+        if self._known is None or self._known[0] is not self.problem:
+            self._known = (self.problem, instance_token(self.problem))
+        return self._known[1]
 
     @property
     def constraint_names(self) -> tuple[str, ...]:
@@ -211,10 +209,18 @@ class ErgodicEnv(gym.Env[Any, np.ndarray]):
             return current
         return self.make_problem(int(rng.integers(self.n_instances)))
 
+    def _check_kind(self, argument: str, problem: Problem) -> None:
+        check_problem(problem)
+        if not isinstance(problem, self.problem_type):
+            raise ValueError(
+                f"{argument} must be a {self.problem_type.__name__} for {type(self).__name__}, got a "
+                f"{type(problem).__name__}: ErgodicEnv(problem) plays any problem"
+            )
+
     def _check_fits(self, problem: Problem) -> None:
         if problem is self.problem:
             return
-        check_problem(problem)
+        self._check_kind("options['problem']", problem)
         for name in ("latent_dim", "n_constraints"):
             old, new = getattr(self.problem, name), getattr(problem, name)
             if old != new:
@@ -268,6 +274,11 @@ class ErgodicEnv(gym.Env[Any, np.ndarray]):
         return drawing.to_array(
             drawing.residual_bars(self._state.ergodic_residuals, self.problem, self._text())
         )
+
+
+def instance_token(problem: Problem) -> str:
+    """A digest of the problem's content, or a number that is never given again."""
+    return problem_digest(problem) or uuid.uuid4().hex
 
 
 def check_actions(actions: np.ndarray, shape: tuple[int, ...] | None) -> np.ndarray:

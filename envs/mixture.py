@@ -44,6 +44,8 @@ class MixtureOfGaussiansEnv(ErgodicEnv):
     v0: first version.
     """
 
+    problem_type = MixtureOfGaussians
+
     def __init__(
         self,
         dim: int = 30,

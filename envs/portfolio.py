@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from pdi_gym.envs.base import RESIDUAL_CLIP, ErgodicEnv, Horizon
+from pdi_gym.envs.base import RESIDUAL_CLIP, ErgodicEnv
+from pdi_gym.envs.horizon import Horizon
 from pdi_gym.envs.vector import ErgodicVectorEnv
 from pdi_gym.problem import Problem
 from pdi_gym.problems.factor_model import SPLITS
@@ -53,6 +54,7 @@ class PortfolioEnv(ErgodicEnv):
     """
 
     observations: ClassVar[tuple[str, ...]] = ("flat", "dict", "graph")
+    problem_type = Portfolio
 
     def __init__(
         self,
@@ -97,7 +99,6 @@ class PortfolioEnv(ErgodicEnv):
 
     def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = super().step(action)
-        info["returns"] = float(info["returns"])
         if self.render_mode is not None:
             self._wealth.append(self._wealth[-1] + reward)
         return observation, reward, terminated, truncated, info

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -12,9 +13,13 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from pdi_gym import seeding
-from pdi_gym.envs.base import ErgodicEnv, Horizon, check_actions
+from pdi_gym.envs.base import ErgodicEnv, check_actions, instance_token
+from pdi_gym.envs.horizon import Horizon
 from pdi_gym.problem import Problem
 from pdi_gym.validation import check_int
+
+_OF_A_ROW = ("problem", "np_random", "np_random_seed", "instance_token")
+"""Attributes that every row has of its own."""
 
 
 class ErgodicVectorEnv(gym.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
@@ -22,14 +27,19 @@ class ErgodicVectorEnv(gym.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
 
     `autoreset_mode` is next-step, as Gymnasium's default, or disabled: then reset finished
     horizons with `options={"reset_mask": …}`. Averages over a horizon want it disabled, since a
-    reset in between is a slot that was never played.
+    reset in between is a slot that was never played. A horizon is cut by `horizon` alone:
+    `max_episode_steps`, which Gymnasium hands on from a spec, must say the same.
     """
 
     env_class: ClassVar[type[ErgodicEnv]] = ErgodicEnv
     metadata: dict[str, Any]
 
     def __init__(
-        self, num_envs: int = 1, autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP, **kwargs: Any
+        self,
+        num_envs: int = 1,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        max_episode_steps: int | None = None,
+        **kwargs: Any,
     ):
         self.num_envs = check_int("num_envs", num_envs, 1)
         self.autoreset_mode = AutoresetMode(autoreset_mode)
@@ -40,13 +50,19 @@ class ErgodicVectorEnv(gym.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
         if kwargs.get("render_mode") is not None:
             raise ValueError("render_mode needs a single environment: gym.make(…, render_mode=…)")
         self._env = self.env_class(**kwargs)
+        if max_episode_steps not in (None, self._env.horizon):
+            raise ValueError(
+                f"max_episode_steps must be the horizon, {self._env.horizon}, got {max_episode_steps}: give "
+                "horizon=… alone"
+            )
         self.metadata = {**self.env_class.metadata, "autoreset_mode": self.autoreset_mode}
         self.single_action_space = self._env.action_space
         self.single_observation_space = self._env.observation_space
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.problems: list[Problem] = [self._env.problem] * num_envs
-        self._rngs: list[np.random.Generator | None] = [None] * num_envs
+        self._known: list[tuple[Problem, str] | None] = [None] * num_envs
+        self._rngs: list[tuple[np.random.Generator, int] | None] = [None] * num_envs
         self._horizons: list[Horizon] = []
         self._sums = np.zeros((num_envs, self._env.problem.n_constraints))
         self._scales = np.ones((num_envs, 1))
@@ -80,10 +96,9 @@ class ErgodicVectorEnv(gym.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
         self._alike = bool((self._probed == self._probed[0]).all())
 
     def _reset_one(self, i: int, seed: int | None, options: dict[str, Any]) -> None:
-        if seed is not None or self._rngs[i] is None:
-            self._rngs[i] = np_random(seed)[0]
-        rng = self._rngs[i]
-        assert rng is not None
+        if seed is not None:
+            self._rngs[i] = np_random(seed)
+        rng, _ = self._rng(i)
         self.problems[i] = self._env.choose_problem(self.problems[i], rng, options)
         stream = seed if seed is not None else int(rng.integers(2**31))
         generator = seeding.generator(stream, seeding.SLOTS)
@@ -115,7 +130,7 @@ class ErgodicVectorEnv(gym.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
             extra = self._env.slot_info(self._env.problem, objective, residuals)
             extra["residuals"] = residuals
             extra["cost"] = np.maximum(residuals, 0).mean(-1).astype(np.float64)
-        truncated = self._slots() >= self._env.horizon
+        truncated = np.array([horizon.ended for horizon in self._horizons])
         self._done = truncated.copy()
         return (
             self._observe(),
@@ -168,8 +183,75 @@ class ErgodicVectorEnv(gym.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
         out: Any = create_empty_array(self.single_observation_space, self.num_envs, fn=np.zeros)
         return concatenate(self.single_observation_space, rows, out)
 
-    def get_attr(self, name: str) -> tuple[Any, ...]:
-        """The value of an attribute in every sub-environment, as Gymnasium's own vector forms."""
+    # What Gymnasium's own vector forms offer.
+
+    @property
+    def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
+        return tuple(self._rng(i)[1] for i in range(self.num_envs))
+
+    @property  # type: ignore[misc]
+    def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
+        return tuple(self._rng(i)[0] for i in range(self.num_envs))
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Call a method of every sub-environment, or get an attribute that is none."""
+        if name in ("reset", "step", "close"):
+            raise ValueError(f"call({name!r}) would be unseen by the others: use {name} of the batch")
+        if name == "instance_token":
+            return self._tokens()
         if name == "problem":
             return tuple(self.problems)
-        return tuple([getattr(self._env, name)] * self.num_envs)
+        found = [getattr(self._row(i), name) for i in range(self.num_envs)]
+        return tuple(value(*args, **kwargs) if callable(value) else value for value in found)
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """The value of an attribute in every sub-environment."""
+        return self.call(name)
+
+    def set_attr(self, name: str, values: list[Any] | tuple[Any, ...] | Any) -> None:
+        """Set an attribute of all sub-environments, to one value: they share all but their horizons."""
+        each = list(values) if isinstance(values, list | tuple) else [values] * self.num_envs
+        if len(each) != self.num_envs:
+            raise ValueError(f"values must be one or {self.num_envs}, got {len(each)}")
+        if name in _OF_A_ROW or any(value != each[0] for value in each[1:]):
+            raise ValueError(
+                f"{name} must be alike in all rows, which share one environment: give instances and seeds to "
+                "reset, and what differs otherwise to environments of its own"
+            )
+        setattr(self._env, name, each[0])
+
+    def _rng(self, i: int) -> tuple[np.random.Generator, int]:
+        """The generator of row i and the seed that made it."""
+        known = self._rngs[i]
+        if known is None:
+            known = self._rngs[i] = np_random()
+        return known
+
+    def _tokens(self) -> tuple[str, ...]:
+        """The instance token of every row, with one digest for rows that share a problem."""
+        fresh: dict[int, str] = {}
+        for i, problem in enumerate(self.problems):
+            known = self._known[i]
+            if known is None or known[0] is not problem:
+                if id(problem) not in fresh:
+                    fresh[id(problem)] = instance_token(problem)
+                self._known[i] = (problem, fresh[id(problem)])
+        return tuple(known[1] for known in self._known if known is not None)
+
+    def _row(self, i: int) -> ErgodicEnv:
+        """Row i as an environment, to look at: it shares its state with the batch."""
+        own = copy.copy(self._env)
+        own.problem = self.problems[i]
+        own._np_random, own._np_random_seed = self._rng(i)
+        own._state = self._horizons[i] if self._horizons else None
+        return own
+
+    def __getstate__(self) -> dict[str, Any]:
+        for i in range(self.num_envs):
+            self._rng(i)  # made now if nothing was drawn yet, so that a copy draws the same
+        return vars(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        for horizon, residual_sum in zip(self._horizons, self._sums, strict=False):
+            horizon.residual_sum = residual_sum

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from pdi_gym.envs.base import RESIDUAL_CLIP, ErgodicEnv, Horizon
+from pdi_gym.envs.base import RESIDUAL_CLIP, ErgodicEnv
+from pdi_gym.envs.horizon import Horizon
 from pdi_gym.envs.vector import ErgodicVectorEnv
 from pdi_gym.problem import Problem
 from pdi_gym.problems.wireless import SPLITS, WirelessPower
@@ -59,6 +60,7 @@ class WirelessPowerEnv(ErgodicEnv):
     """
 
     observations: ClassVar[tuple[str, ...]] = ("flat", "dict", "graph")
+    problem_type = WirelessPower
 
     def __init__(self, split: str = "test", problem: Problem | None = None, **kwargs: Any):
         check_choice("split", split, SPLITS)

@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from gymnasium.utils import RecordConstructorArgs
 
 from pdi_gym.duals import ascend
 from pdi_gym.validation import check_number
@@ -15,13 +16,17 @@ DUALS_SHOWN = 10.0
 """Observed multipliers log(1 + λ/unit) are clipped to this, so that the space is bounded."""
 
 
-class RecordConstraintStatistics(gym.Wrapper[Any, Any, Any, Any]):
+class RecordConstraintStatistics(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Adds `info["ergodic"]` at the end of each horizon: averages that no autoreset can corrupt.
 
     It holds `residuals` (m,), the average of every constraint over the horizon just ended;
     `feasible`, the fraction of them within the problem's tolerance; `mean_violation`, the mean
     positive part of the averages; and `reward`, the average reward of a slot.
     """
+
+    def __init__(self, env: gym.Env[Any, Any]):
+        RecordConstructorArgs.__init__(self)
+        super().__init__(env)
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         self._slots, self._reward = 0, 0.0
@@ -101,14 +106,15 @@ def add_duals_space(space: spaces.Space[Any], n_constraints: int) -> spaces.Spac
     raise ValueError(f"observation must be flat or dict to hold multipliers, got {type(space).__name__}")
 
 
-class LagrangianReward(gym.Wrapper[Any, Any, Any, Any]):
+class LagrangianReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """The reward less Σ_j λ_j f_j: what a method for plain rewards can maximise to meet averages.
 
     λ takes a step [λ + η (f + margin)]₊ after every slot, so that it is never late and the
     observation, which holds it (key `duals`, or the last m entries of a flat one), is all that the
     next reward needs. An agent that maximises the reward for the λ it sees turns to each constraint
     in its turn, and the average over slots meets all of them, which no fixed λ can promise. λ goes on
-    through the horizons of an instance and starts at `dual_init` with a new one. `dual_step` is η;
+    through the horizons of an instance and starts at `dual_init` with a new one, told apart by content,
+    or a new seed. `dual_step` is η;
     `margin` is what averages are to hold with to spare, in the constraints' units; λ is shown as
     log(1 + λ/dual_unit). `info["duals"]` is the λ that charged this slot, `info["slot_reward"]` the
     reward without it.
@@ -122,18 +128,23 @@ class LagrangianReward(gym.Wrapper[Any, Any, Any, Any]):
         dual_unit: float = 1.0,
         margin: float = 0.0,
     ):
+        RecordConstructorArgs.__init__(
+            self, dual_step=dual_step, dual_init=dual_init, dual_unit=dual_unit, margin=margin
+        )
         super().__init__(env)
         m = env.unwrapped.problem.n_constraints  # type: ignore[attr-defined]
         self.observation_space = add_duals_space(env.observation_space, m)
         self._multipliers = Multipliers(1, m, dual_step, dual_init, dual_unit, margin)
-        self._problem: Any = None
+        self._instance: str | None = None
 
-    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
-        observation, info = self.env.reset(**kwargs)
-        problem = self.env.unwrapped.problem  # type: ignore[attr-defined]
-        if problem is not self._problem:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        observation, info = self.env.reset(seed=seed, options=options)
+        instance: str = self.env.unwrapped.instance_token  # type: ignore[attr-defined]
+        if seed is not None or instance != self._instance:
             self._multipliers.restart(0)
-            self._problem = problem
+            self._instance = instance
         return add_duals(observation, self._multipliers.observed()[0]), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
