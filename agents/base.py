@@ -25,6 +25,8 @@ from pdi_gym.samplers import Samples, Step
 from pdi_gym.validation import check_choice, check_int
 
 Observer = Callable[[Step], None]
+POLICIES_KEPT = 256
+"""Policies that a bound agent keeps for instances that come again."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ class Agent(ABC):
         self.preset = preset
         self.overrides = presets.check_overrides(self.name, self.options_type, options)
         self._env: Any = None
-        self._playing: list[_Player | None] = []
+        self._playing: list[_Player] = []
+        self._atoms: dict[str, tuple[TimeSharingPolicy, np.ndarray]] = {}
 
     @classmethod
     def applies(cls, problem: Problem) -> bool:
@@ -109,7 +112,7 @@ class Agent(ABC):
 
     def bind(self, env: Any, seed: int = 0) -> Agent:
         """Attach an environment, vector environment or SB3 VecEnv: `predict` plays its instances."""
-        self._env, self._seed, self._playing = env, seed, []
+        self._env, self._seed, self._playing, self._atoms = env, seed, [], {}
         return self
 
     def predict(
@@ -117,28 +120,32 @@ class Agent(ABC):
     ) -> tuple[np.ndarray, Any]:
         """The next slot's action in the environment's units, for one environment or a batch.
 
-        The policy is sampled when an instance is first seen. Atoms are drawn by their weights;
-        `deterministic` plays them in a fixed, seeded round. `state` is passed through.
+        The policy is sampled when an instance is first seen, once for all environments that play it, in
+        this process or in others. Atoms are drawn by their weights; `deterministic` plays them in a
+        fixed, seeded round. `state` is passed through.
         """
         if self._env is None:
             raise RuntimeError(f"{self.name}.predict needs an environment: call agent.bind(env) first")
-        problems, batched = _problems_of(self._env)
+        tokens, batched = _tokens_of(self._env)
         batched = batched or _has_batch_axis(observation, self._env.observation_space)
-        self._playing += [None] * (len(problems) - len(self._playing))
-        actions = []
-        for i, problem in enumerate(problems):
-            player = self._playing[i]
-            if player is None or player.problem is not problem:
-                player = self._playing[i] = self._seat(problem, i)
-            actions.append(player.next(deterministic))
+        for i, token in enumerate(tokens):
+            if i == len(self._playing):
+                self._playing.append(self._seat(token, i))
+            elif self._playing[i].token != token:
+                self._playing[i] = self._seat(token, i)
+        actions = [player.next(deterministic) for player in self._playing]
         return (np.stack(actions) if batched else actions[0]), state
 
-    def _seat(self, problem: Problem, index: int) -> _Player:
-        for other in self._playing:
-            if other is not None and other.problem is problem:
-                return _Player(problem, other.policy, seeding.rng(self._seed, seeding.TRIALS, index))
-        policy = self.sample(problem, seed=self._seed)
-        return _Player(problem, policy, seeding.rng(self._seed, seeding.TRIALS, index))
+    def _seat(self, token: str, index: int) -> _Player:
+        if token not in self._atoms:
+            problem = _problem_of(self._env, index)
+            policy = self.sample(problem, seed=self._seed)
+            actions = problem.to_action(torch.as_tensor(policy.actions)).numpy().astype(np.float32)
+            playing = {player.token for player in self._playing}
+            for old in [t for t in self._atoms if t not in playing][: len(self._atoms) - POLICIES_KEPT + 1]:
+                del self._atoms[old]
+            self._atoms[token] = policy, actions
+        return _Player(token, *self._atoms[token], seeding.rng(self._seed, seeding.TRIALS, index))
 
     # Learning and storage.
 
@@ -186,11 +193,10 @@ class Agent(ABC):
 
 
 class _Player:
-    """Plays one policy in one environment."""
+    """Plays one policy, whose atoms are `actions` (n, d), in one environment."""
 
-    def __init__(self, problem: Problem, policy: TimeSharingPolicy, rng: np.random.Generator):
-        self.problem, self.policy, self.rng = problem, policy, rng
-        self.actions = problem.to_action(torch.as_tensor(policy.actions)).numpy().astype(np.float32)
+    def __init__(self, token: str, policy: TimeSharingPolicy, actions: np.ndarray, rng: np.random.Generator):
+        self.token, self.policy, self.actions, self.rng = token, policy, actions, rng
         self.round = policy.schedule(max(len(policy), 500), rng, "stratified")
         self.slot = 0
 
@@ -203,12 +209,29 @@ class _Player:
         return np.array(self.actions[atom])
 
 
-def _problems_of(env: Any) -> tuple[list[Problem], bool]:
-    """The current instance of every environment behind `env`, and whether it is a batch."""
-    target: Any = env.unwrapped if isinstance(env, gym.Env | gym.vector.VectorEnv) else env
+def _tokens_of(env: Any) -> tuple[list[str], bool]:
+    """What tells the instance of every environment behind `env` from others, and whether it is a batch."""
     if isinstance(env, gym.Env):
-        return [target.problem], False
-    return list(target.get_attr("problem")), True
+        own: Any = env.unwrapped
+        return [own.instance_token], False
+    return list(_batch(env).get_attr("instance_token")), True
+
+
+def _problem_of(env: Any, index: int) -> Problem:
+    """The current instance of one environment: a copy of all its arrays if it is in another process."""
+    if isinstance(env, gym.Env):
+        own: Any = env.unwrapped
+        problem: Problem = own.problem
+        return problem
+    if isinstance(env, gym.vector.VectorEnv):
+        problem = _batch(env).get_attr("problem")[index]
+    else:
+        (problem,) = env.get_attr("problem", indices=[index])
+    return problem
+
+
+def _batch(env: Any) -> Any:
+    return env.unwrapped if isinstance(env, gym.vector.VectorEnv) else env
 
 
 def _has_batch_axis(observation: Any, space: gym.Space[Any]) -> bool:

@@ -64,7 +64,7 @@ def test_adapter_equals_dummy_vec_env(env_id: str, observation: str) -> None:
         same((obs, rewards, dones), (obs2, rewards2, dones2))
         ended += int(dones.sum())
         for a, b in zip(infos, infos2, strict=True):
-            assert type(a["cost"]) is float and type(a["TimeLimit.truncated"]) is bool
+            assert type(a["cost"]) is type(b["cost"]) is np.float64 and type(a["TimeLimit.truncated"]) is bool
             same(a, b)
         for a, b in zip(ours.reset_infos, theirs.reset_infos, strict=True):
             same(a, b)
@@ -82,10 +82,15 @@ def test_adapter_options_and_problems_per_row() -> None:
         assert torch.equal(own.gains, other.gains)
     assert not torch.equal(*(p.gains for p in ours.get_attr("problem")))
     assert len(ours.get_attr("horizon", indices=[1])) == 1
-    with pytest.raises(NotImplementedError, match="set_options"):
-        ours.set_attr("horizon", 3)
-    with pytest.raises(NotImplementedError, match="get_attr"):
-        ours.env_method("to_action", np.zeros(4))
+    for indices in (None, [1]):
+        same(*(tuple(v.env_method("to_action", np.zeros(4), indices=indices)) for v in (ours, theirs)))
+        same(*(tuple(v.get_attr("constraint_limits", indices=indices)) for v in (ours, theirs)))
+    ours.set_attr("horizon", 3)
+    assert ours.get_attr("horizon") == [3, 3]
+    with pytest.raises(ValueError, match=r"horizon must be set in all rows, .* got \[1\]"):
+        ours.set_attr("horizon", 3, indices=[1])
+    with pytest.raises(ValueError, match="problem must be alike in all rows"):
+        ours.set_attr("problem", ours.get_attr("problem")[0])
 
 
 def test_adapter_refuses_what_it_cannot_adapt() -> None:
@@ -159,17 +164,25 @@ def test_lagrangian_reward_by_hand(observation: str) -> None:
             plain.reset()
 
 
-def test_multipliers_belong_to_an_instance() -> None:
+def test_multipliers_belong_to_an_instance_and_a_seed() -> None:
     env = LagrangianReward(gym.make("WirelessPower-v0", n_users=3, r_min=50.0, horizon=2), dual_step=1.0)
-    for instance, empty in ((0, True), (0, True), (1, True)):  # each index builds its network anew
+    for instance, fresh in (
+        (0, True),
+        (0, False),
+        (1, True),
+        (0, True),
+    ):  # each index builds its network anew
         seen, _ = env.reset(options={"instance": instance})
-        assert (seen[-3:] == 0).all() == empty
+        assert (seen[-3:] == 0).all() == fresh
         env.step(np.zeros(3))
     own = gym.make("WirelessPower-v0", problem=WirelessPower.instance(0, n_users=3, r_min=50.0), horizon=2)
     env = LagrangianReward(own, dual_step=1.0)
-    env.reset(seed=0)
-    env.step(np.zeros(3))
-    assert (env.reset()[0][-3:] > 0).all()  # the same object: λ goes on
+    rewards = []
+    for seed in (0, 0, None):
+        env.reset(seed=seed)
+        rewards.append([env.step(np.zeros(3))[1] for _ in range(2)])
+    assert rewards[0] == rewards[1]  # a seed starts everything anew
+    assert rewards[2][0] < min(rewards[0])  # λ goes on
 
 
 @pytest.mark.parametrize("observation", ["flat", "dict"])
@@ -206,6 +219,19 @@ def test_shared_multipliers_follow_the_average() -> None:
         lam = np.maximum(lam + 2.0 * np.mean([i["residuals"] for i in infos], 0), 0)
     assert lam.any()
     np.testing.assert_allclose(venv.multipliers.values, np.tile(lam, (4, 1)), rtol=1e-5)
+
+
+def test_a_new_seed_restarts_the_multipliers_of_a_batch() -> None:
+    problem = WirelessPower.instance(0, n_users=3, r_min=5.0)
+    venv = LagrangianVecReward(make_sb3_vec("WirelessPower-v0", 2, problem=problem), dual_step=2.0)
+    shown = []
+    for seed in (0, 0, None):
+        if seed is not None:
+            venv.seed(seed)
+        shown.append(np.array(venv.reset())[:, -3:])
+        shown.append(venv.step(np.zeros((2, 3), dtype=np.float32))[1])
+    assert (shown[0] == 0).all() and (shown[2] == 0).all() and (shown[4] > 0).any()
+    np.testing.assert_array_equal(shown[1], shown[3])
 
 
 # Graphs.

@@ -25,14 +25,14 @@ class GraphObservation(VecEnvWrapper):
 
     def __init__(self, venv: VecEnv):
         space = venv.observation_space
-        problems = venv.get_attr("problem")
-        if not isinstance(space, spaces.Dict) or problems[0].graph is None:
+        (problem,) = venv.get_attr("problem", indices=[0])
+        if not isinstance(space, spaces.Dict) or problem.graph is None:
             raise ValueError(
                 f'GraphObservation needs observation="dict" and a problem with a graph, got {space} of '
-                f"{type(problems[0]).__name__}"
+                f"{type(problem).__name__}"
             )
-        self._graphs = _arrays(problems[0].graph, venv.num_envs)
-        self._problems: list[Any] = [None] * venv.num_envs
+        self._graphs = _arrays(problem.graph, venv.num_envs)
+        self._instances: list[str | None] = [None] * venv.num_envs
         n = self._graphs["nodes"].shape[1]
         parts = {k: v for k, v in space.spaces.items() if k != "features"}
         shapes = {k: v.shape[1:] for k, v in self._graphs.items()}
@@ -60,12 +60,12 @@ class GraphObservation(VecEnvWrapper):
         return self._with(observation, graphs), rewards, dones, infos
 
     def _follow(self, rows: Any) -> None:
-        problems = self.venv.get_attr("problem")
-        for i in rows:
-            if problems[i] is not self._problems[i]:
-                self._problems[i] = problems[i]
-                for key, value in _arrays(problems[i].graph, 1).items():
-                    self._graphs[key][i] = value[0]
+        instances = self.venv.get_attr("instance_token")
+        new = [i for i in rows if instances[i] != self._instances[i]]
+        for i, problem in zip(new, self.venv.get_attr("problem", indices=new) if new else [], strict=True):
+            self._instances[i] = instances[i]
+            for key, value in _arrays(problem.graph, 1).items():
+                self._graphs[key][i] = value[0]
 
     @staticmethod
     def _with(observation: dict[str, np.ndarray], graphs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

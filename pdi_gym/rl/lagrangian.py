@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,19 +15,27 @@ class LagrangianVecReward(VecEnvWrapper):
     """`pdi_gym.envs.LagrangianReward` for a batch: any `VecEnv` of ours, native or not.
 
     Every row has multipliers of its own, as it may play an instance of its own; with `shared`, all
-    rows play one instance and have one λ, moved by the average of their residuals. `multipliers`
-    holds them.
+    rows play one instance and have one λ, moved by the average of their residuals. A new seed starts
+    all of them anew. `multipliers` holds them.
     """
 
     def __init__(self, venv: VecEnv, shared: bool = False, **duals: Any):
-        self._problems = venv.get_attr("problem")
-        m = self._problems[0].n_constraints
+        self._instances = venv.get_attr("instance_token")
+        self._reseeded = False
+        m = len(venv.get_attr("constraint_limits", indices=[0])[0])
         self.multipliers = Multipliers(venv.num_envs, m, shared=shared, **duals)
         super().__init__(venv, add_duals_space(venv.observation_space, m))
+
+    def seed(self, seed: int | None = None) -> Sequence[int | None]:
+        self._reseeded = seed is not None
+        return self.venv.seed(seed)
 
     def reset(self) -> Any:
         observation = self.venv.reset()
         self._follow(range(self.num_envs))
+        if self._reseeded:
+            self.multipliers.restart(slice(None))
+            self._reseeded = False
         return add_duals(observation, self.multipliers.observed())
 
     def step_wait(self) -> Any:
@@ -46,6 +55,6 @@ class LagrangianVecReward(VecEnvWrapper):
 
     def _follow(self, rows: Any) -> None:
         """Restart the multipliers of rows that have got another instance."""
-        problems = self.venv.get_attr("problem")
-        self.multipliers.restart([i for i in rows if problems[i] is not self._problems[i]])
-        self._problems = problems
+        instances = self.venv.get_attr("instance_token")
+        self.multipliers.restart([i for i in rows if instances[i] != self._instances[i]])
+        self._instances = instances

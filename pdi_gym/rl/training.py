@@ -150,7 +150,6 @@ def train(
                 model.set_random_seed(start)
                 model.num_timesteps = number * slots
                 model._last_obs = None  # SB3 resets the environments when there is none
-                charged.multipliers.restart(slice(None))  # a single instance would keep them
                 watch = _Watch(charged, asked, f"{number} whole rounds of training are in {out}")
                 model.learn(slots, watch, reset_num_timesteps=False)
             if out is not None:

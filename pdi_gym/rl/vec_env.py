@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -77,17 +77,16 @@ class SB3VecEnv(VecEnv):
         values = self.env.get_attr(attr_name)
         return [values[i] for i in self._get_indices(indices)]
 
-    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> NoReturn:
-        raise NotImplementedError(
-            f"cannot set {attr_name!r}: the rows share one environment. Give it to make_sb3_vec, or swap "
-            'instances by set_options({"problem": …}) and reset()'
-        )
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        if sorted(self._get_indices(indices)) != list(range(self.num_envs)):
+            raise ValueError(
+                f"{attr_name} must be set in all rows, which share one environment, got {indices}"
+            )
+        self.env.set_attr(attr_name, [value] * self.num_envs)
 
-    def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> NoReturn:
-        raise NotImplementedError(
-            f"cannot call {method_name!r}: the rows share one environment. The instances are "
-            'get_attr("problem")'
-        )
+    def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
+        values = self.env.call(method_name, *args, **kwargs)
+        return [values[i] for i in self._get_indices(indices)]
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
         return [False for _ in self._get_indices(indices)]
@@ -114,7 +113,7 @@ def row_of(batch: Any, i: int) -> Any:
 def _rows(info: dict[str, Any], n: int) -> list[dict[str, Any]]:
     """Gymnasium's batched info as a dict per row, without the entries that its masks say are absent."""
     keys = [k for k in info if not k.startswith("_")]
-    columns = [info[k].tolist() if info[k].ndim == 1 else list(info[k]) for k in keys]
+    columns = [list(info[k]) for k in keys]
     if all(info[f"_{k}"].all() for k in keys):
         return [dict(zip(keys, row, strict=True)) for row in zip(*columns, strict=True)]
     return [{k: c[i] for k, c in zip(keys, columns, strict=True) if info[f"_{k}"][i]} for i in range(n)]
