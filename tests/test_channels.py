@@ -1,5 +1,6 @@
 """The channel simulator against closed forms and the statistics of the paper's networks."""
 
+import gc
 import math
 
 import numpy as np
@@ -101,10 +102,41 @@ def test_path_is_the_textbook_sum_of_sinusoids():
     torch.testing.assert_close(fading(n_links, horizon, step).double(), i**2 + q**2, rtol=1e-4, atol=1e-5)
 
 
-def test_chunks_do_not_change_the_path(monkeypatch):
+@pytest.mark.parametrize("few", [0, 4])
+def test_chunks_do_not_change_the_path(monkeypatch, few):
+    """However few slots and links are made at once, and whether waves are kept or made anew."""
     whole = fading(10, 30, 1.0)
-    monkeypatch.setattr(channels, "_CHUNK", 70)
-    torch.testing.assert_close(fading(10, 30, 1.0), whole)
+    monkeypatch.setattr(channels, "_CHUNK", 20)
+    monkeypatch.setattr(channels, "_SLOTS", 8)
+    monkeypatch.setattr(channels, "_BLOCK", 3)
+    monkeypatch.setattr(channels, "_FEW", few)
+    pieces = list(channels.rayleigh_path(torch.ones(10), 30, 1.0, torch.Generator().manual_seed(0)))
+    assert {len(piece) for piece in pieces} == {2}
+    torch.testing.assert_close(torch.cat(pieces), whole)
+
+
+def test_paths_beside_each_other_hold_few_bytes_a_link():
+    """150 bytes of phases and at most 42 slots to come, where cosines and sines alone would be 400."""
+    n_links, before = 40_000, tensor_bytes()
+    paths = [
+        channels.rayleigh_path(torch.ones(n_links), 500, 1.0, torch.Generator().manual_seed(i))
+        for i in range(channels._FEW + 2)
+    ]
+    for _ in range(12):  # past the first span of all, which they made while they were few
+        for path in paths:
+            next(path)
+    assert (tensor_bytes() - before) / len(paths) / n_links < 150 + 4 * 42 + 4 + 1
+
+
+def tensor_bytes():
+    """Bytes of all tensors alive."""
+    gc.collect()
+    storages = {
+        t.untyped_storage().data_ptr(): t.untyped_storage().nbytes()
+        for t in gc.get_objects()
+        if issubclass(type(t), torch.Tensor)
+    }
+    return sum(storages.values())
 
 
 def test_links_fade_independently():

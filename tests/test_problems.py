@@ -142,5 +142,6 @@ def test_check_problem_names_what_is_wrong() -> None:
 
     with pytest.raises(ValueError, match="OneWay.encode must undo decode"):
         check_problem(OneWay())
-    with pytest.raises(TypeError, match="subclass pdi_gym.Problem"):
+    lacking = "Bare lacks action_scale, bound, .* slot, slot_batch, to_action, .*: subclass pdi_gym.Problem"
+    with pytest.raises(TypeError, match=lacking):
         check_problem(type("Bare", (), {"latent_dim": 1, "n_constraints": 1})())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -22,9 +23,12 @@ DENSITY = 200 / 4100.0**2
 """Pairs per square metre of the paper's networks."""
 PAIRS_PER_CELL = 13
 _BATCH, _ROUNDS = 64, 500
-_CHUNK = 2**20
 _QUARTER = 25
 """Arrival angles in a quarter turn, of 100 in a whole one."""
+_CHUNK, _SLOTS, _BLOCK = 2**18, 42, 2048
+"""Numbers in a chunk of slots, slots made at once of a large network, links in a matrix product."""
+_FEW = 4
+"""While no more paths than this are alive, they keep what they would else compute again and again."""
 
 
 def noise_power(bandwidth: float) -> float:
@@ -169,22 +173,79 @@ def rayleigh_path(
 
     Sum of sinusoids with Doppler: I = N0^-½ Σ_n cos(w t cos α_n + θ_n), Q = N0^-½ Σ_n sin(w t sin α_n + θ'_n)
     with N0 = 25 angles and phases independent per link. Splitting the angle sums leaves a time
-    basis shared by all links, so a chunk is two matrix products. `phase_step` is w times the slot.
+    basis shared by all links, so a block of links is two matrix products. `phase_step` is w times the
+    slot. Paths that run side by side take turns to compute: each starts with fewer slots at once.
     """
-    angle = math.pi / 200 + 2 * math.pi / 100 * torch.arange(_QUARTER, dtype=torch.float64)
     n_links = len(mean)
-    phases = torch.rand((2, _QUARTER, n_links), generator=generator).mul_(2 * math.pi)
-    amplitude = (mean / _QUARTER).sqrt()
-    cosine, sine = phases.cos().mul_(amplitude), phases.sin_().mul_(amplitude)
-    in_phase = torch.cat([cosine[0], sine[0]])
-    quadrature = torch.cat([sine[1], cosine[1]])
+    waves = _Waves(mean, generator)
     chunk = max(1, _CHUNK // n_links)
-    for start in range(0, horizon, chunk):
-        slots = torch.arange(start, min(start + chunk, horizon), dtype=torch.float64)
-        along, across = (phase_step * slots[:, None] * f(angle) for f in (torch.cos, torch.sin))
-        power = (torch.cat([along.cos(), -along.sin()], 1).float() @ in_phase).square_()
-        other = torch.cat([across.cos(), across.sin()], 1).float() @ quadrature
-        yield power.addcmul_(other, other)
+    chunks = max(4, -(-_SLOTS // chunk))
+    start, stop = 0, horizon
+    if chunk * chunks < horizon:
+        stop = chunk * int(torch.randint(1, chunks + 1, (), generator=generator))
+    while start < horizon:
+        made = _powers(waves, _time_bases(start, stop, phase_step), chunk)
+        while made:
+            yield made.pop(0)  # not kept here: a slot that was played is free memory
+        start, stop = stop, min(stop + chunk * chunks, horizon)
+
+
+def _powers(waves: _Waves, bases: tuple[Tensor, Tensor], chunk: int) -> list[Tensor]:
+    """I² + Q² of consecutive slots, in chunks (slots, n_links)."""
+    n_links, slots = waves.n_links, len(bases[0])
+    made = [torch.empty(min(chunk, slots - at), n_links) for at in range(0, slots, chunk)]
+    for first in range(0, n_links, _BLOCK):
+        in_phase, quadrature = (basis @ w for basis, w in zip(bases, waves.block(first), strict=True))
+        parts = torch.split(in_phase.square_(), chunk), torch.split(quadrature, chunk)
+        for out, power, other in zip(made, *parts, strict=True):
+            torch.addcmul(power, other, other, out=out[:, first : first + _BLOCK])
+    return made
+
+
+class _Waves:
+    """Cosines and sines of a path's phases, uniform in [0, 2π), times the amplitudes of its links.
+
+    They fill 400 bytes a link: beside many other paths, they are made anew from the phases, which are
+    held in three bytes each, all the bits that torch draws.
+    """
+
+    def __init__(self, mean: Tensor, generator: torch.Generator):
+        self.n_links = len(mean)
+        shape = (2, _QUARTER, len(mean))
+        self._low, self._high = torch.empty(shape, dtype=torch.uint8), torch.empty(shape, dtype=torch.int16)
+        for low, high in zip(self._low.flatten(0, 1), self._high.flatten(0, 1), strict=True):
+            drawn = torch.rand(len(mean), generator=generator).mul_(2**24).int()
+            low.copy_(drawn & 0xFF), high.copy_(drawn.bitwise_right_shift_(8).sub_(2**15))
+        self._amplitude = (mean / _QUARTER).sqrt()
+        self._kept: dict[int, tuple[Tensor, Tensor]] = {}
+        _ALIVE.add(self)
+
+    def block(self, first: int) -> tuple[Tensor, Tensor]:
+        """What the time bases of I and Q multiply, (50, links) each, for the links from `first`."""
+        if len(_ALIVE) > _FEW:
+            self._kept.clear()
+        elif first in self._kept:
+            return self._kept[first]
+        links = slice(first, first + _BLOCK)
+        phases = self._high[..., links].float().add_(2**15).mul_(2**8).add_(self._low[..., links])
+        phases.mul_(2**-24).mul_(2 * math.pi)
+        cosine, sine = phases.cos().mul_(self._amplitude[links]), phases.sin_().mul_(self._amplitude[links])
+        waves = torch.cat([cosine[0], sine[0]]), torch.cat([sine[1], cosine[1]])
+        if len(_ALIVE) <= _FEW:
+            self._kept[first] = waves
+        return waves
+
+
+_ALIVE: weakref.WeakSet[_Waves] = weakref.WeakSet()
+
+
+def _time_bases(start: int, stop: int, phase_step: float) -> tuple[Tensor, Tensor]:
+    """What cosines and sines of the phases are multiplied with in each slot, (slots, 50) for I and Q."""
+    angle = math.pi / 200 + 2 * math.pi / 100 * torch.arange(_QUARTER, dtype=torch.float64)
+    slots = torch.arange(start, stop, dtype=torch.float64)
+    along, across = (phase_step * slots[:, None] * f(angle) for f in (torch.cos, torch.sin))
+    in_phase = torch.cat([along.cos(), -along.sin()], 1).float()
+    return in_phase, torch.cat([across.cos(), across.sin()], 1).float()
 
 
 def ergodic_rate(own: Tensor, interference: Tensor, step: float = 0.5) -> Tensor:
