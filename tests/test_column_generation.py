@@ -13,6 +13,7 @@ from scipy.optimize import minimize
 from pdi_gym import TimeSharingPolicy
 from pdi_gym.agents import make_agent
 from pdi_gym.descent import descend, dual_method, random_latents
+from pdi_gym.duals import Ascent
 from pdi_gym.evaluation import evaluate
 from pdi_gym.problem import lagrangian
 from pdi_gym.problems import MixtureOfGaussians, Portfolio, WirelessPower
@@ -37,12 +38,12 @@ def test_dual_method_finds_the_multiplier() -> None:
     """min |x|² with x_0 ≥ 1 + margin: x = (1 + margin, 0), λ = 2 (1 + margin)."""
     start = random_latents(Unbounded(), 4, generator())
     path = dual_method(
-        Unbounded(), start, n=10, steps=2000, rate=0.02, dual_step=0.05, margin=0.5, generator=generator()
+        Unbounded(), start, n=10, steps=2000, rate=0.02, duals=Ascent(0.05, margin=0.5), generator=generator()
     )
     np.testing.assert_allclose(path.duals.numpy(), [3.0], rtol=0.02)
     np.testing.assert_allclose(path.z.mean(0).numpy(), [1.5, 0.0], atol=0.02)
     with pytest.raises(ValueError, match="steps must be ≥ 5 to give 10 decisions, got 3"):
-        dual_method(Unbounded(), start[:2], n=10, steps=3, rate=0.1, dual_step=0.1, generator=generator())
+        dual_method(Unbounded(), start[:2], n=10, steps=3, rate=0.1, duals=Ascent(0.1), generator=generator())
 
 
 @pytest.mark.parametrize("first", ["dual", "pdi"])

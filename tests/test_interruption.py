@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 import torch
 
-from pdi_gym import TimeSharingPolicy, evaluation, store
+from pdi_gym import TimeSharingPolicy, store
 from pdi_gym.agents import Agent, make_agent
+from pdi_gym.envs import make_env
 from pdi_gym.evaluation import compare
 from pdi_gym.store import Store, load_policy
 
@@ -110,7 +111,7 @@ def test_other_settings_in_the_same_folder(tmp_path: Path, monkeypatch: pytest.M
             compare(["random"], seed=2, **settings)
     assert compare(["random"], seed=1, **settings) == [first]
     (second,) = compare(["random"], seed=2, **settings)
-    problem = evaluation.make_env(ENV, {}).make_problem(0)
+    problem = make_env(ENV, {}).make_problem(0)
     for seed, row in ((1, first), (2, second)):
         policy, _ = Store(tmp_path).policy(row)
         assert np.array_equal(policy.actions, make_agent("random").sample(problem, 8, seed).actions)

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "pdi_gym"
 LAYERS = ("core", "training", "envs", "rl", "agents", "evaluation", "sb3", "report", "experiments", "cli")
 """From the lowest to the highest: a file may import its own layer and those below it."""
 CORE = {"networks", "problems", "time_sharing", "zoo"}
-"""The folders of the core; all modules at the top but `evaluation` belong to it too."""
+"""The folders of the core; all modules at the top belong to it too."""
 
 
 def _modules() -> dict[str, Path]:
@@ -36,11 +36,10 @@ def layer(module: str) -> str:
     parts = module.split(".")[1:]
     if not parts:
         return "envs"
-    is_core = parts[0] in CORE or (parts[0] != "evaluation" and f"pdi_gym.{parts[0]}" == module)
-    if is_core and parts[0] not in LAYERS:
-        return "core"
-    assert parts[0] in LAYERS, f"{module} belongs to no layer: add its folder to the table"
-    return parts[0]
+    if parts[0] in LAYERS:
+        return parts[0]
+    assert parts[0] in CORE or len(parts) == 1, f"{module} belongs to no layer: add its folder to the table"
+    return "core"
 
 
 def imported(path: Path) -> set[str]:

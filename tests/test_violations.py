@@ -21,7 +21,7 @@ from pdi_gym.problems import MixtureOfGaussians, Portfolio
 from pdi_gym.report.outputs import write_outputs
 from pdi_gym.time_sharing.column_generation import Pool, least_violation
 from pdi_gym.time_sharing.reference import reference_solution
-from pdi_gym.violations import notes, unmet, violation
+from pdi_gym.time_sharing.violations import notes, unmet, violation
 from tests.cases import Sensors, Unbounded, gaussian
 
 

@@ -8,11 +8,11 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from pdi_gym import violations
 from pdi_gym.agents import AGENTS
 from pdi_gym.envs import ENV_IDS, make_env
 from pdi_gym.report import tables
 from pdi_gym.store import Row
+from pdi_gym.time_sharing import violations
 
 
 def catalogue() -> dict[str, list[dict[str, Any]]]:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from pdi_gym import violations
 from pdi_gym.files import write_text
 from pdi_gym.problem import Problem
 from pdi_gym.problems.wireless import WirelessPower
@@ -28,6 +27,7 @@ from pdi_gym.report.tables import (
     versions,
 )
 from pdi_gym.store import Row, Store
+from pdi_gym.time_sharing import violations
 from pdi_gym.validation import check_choice
 
 PAGE = "report.html"

@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from pdi_gym import drawing, seeding, violations
+from pdi_gym import drawing, seeding
 from pdi_gym.files import whole_file, write_text
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
 from pdi_gym.store import Row, Store
+from pdi_gym.time_sharing import violations
 
 _PACKAGES = ("pdi-gym", "torch", "gymnasium", "numpy", "scipy")
 

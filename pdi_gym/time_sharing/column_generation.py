@@ -22,7 +22,7 @@ from pdi_gym.options import ColumnOptions
 from pdi_gym.problem import Problem
 from pdi_gym.samplers import Callback
 from pdi_gym.time_sharing.reweighting import Mix, heaviest_mix, optimal_mix, pool_values
-from pdi_gym.violations import Violation, violation
+from pdi_gym.time_sharing.violations import Violation, violation
 
 Pricer = Callable[[Tensor, Tensor], Tensor]
 """(λ (1, m), the mix's heaviest latents (k, d), by weight) → latents of low Lagrangian (n, d)."""

@@ -1,4 +1,4 @@
-"""Judging time-sharing policies over ergodic horizons, and comparing the agents that make them."""
+"""Comparing agents on instances: rows that are the same for any number of workers, and reused."""
 
 from __future__ import annotations
 
@@ -11,157 +11,24 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from pdi_gym import seeding
 from pdi_gym._version import __version__
 from pdi_gym.agents import Agent, make_agent
 from pdi_gym.digests import UndigestibleError, content_digest
 from pdi_gym.envs import make_env
+from pdi_gym.evaluation.judging import averages, summarise
 from pdi_gym.files import remove_leftovers, writable_folder
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem, check_problem
 from pdi_gym.processes import in_processes, one_thread
-from pdi_gym.store import Row, Store, load_policy, slug
+from pdi_gym.store import Row, Store
+from pdi_gym.time_sharing.violations import violation
 from pdi_gym.validation import check_int
-from pdi_gym.violations import violation
-
-__all__ = ["Row", "averages", "compare", "evaluate", "load_policy", "slug"]
-
-
-@one_thread()
-def evaluate(
-    policy: TimeSharingPolicy,
-    problem: Problem,
-    horizon: int = 500,
-    trials: int = 50,
-    paths: int = 10,
-    seed: int = 0,
-) -> dict[str, float]:
-    """What a policy achieves on average.
-
-    Its decisions must lie in the problem's set (`Problem.contains`): others are refused.
-
-    Always `objective` (E f0, minimised), `mean_violation` (mean positive part of the average
-    residuals), `feasible` (fraction of constraints within the problem's tolerance) and
-    `worst_residual` (the largest average residual), then the problem's own metrics. A problem with
-    exact expectations is averaged over the atoms, weighted.
-
-    Otherwise `trials` horizons are played, each slot an atom drawn by its weight. They are spread
-    evenly over `paths` independent paths of realisations (the paper plays all of them over one).
-    Averages over slots, trials and paths decide; `feasible_single` is the mean feasible fraction of
-    *one* horizon, what a user lives through. With two or more paths, `objective_se` and
-    `worst_residual_se` are the standard errors of these two averages over the paths.
-    """
-    return summarise(policy, problem, averages(policy, problem, horizon, trials, paths, seed))
 
 
 @dataclass(frozen=True)
-class Averages:
-    """What horizons of a policy gave: objectives (trials,) and residuals (trials, m), float64.
-
-    Trial k was played over path k mod `paths`; exact expectations are one trial over no path.
-    """
-
-    objective: Tensor
-    residuals: Tensor
-    paths: int
-
-    def by_path(self, values: Tensor) -> Tensor:
-        """The mean of every path's trials: (trials, …) → (paths, …)."""
-        return torch.stack([values[p :: self.paths].mean(0) for p in range(self.paths)])
-
-
-@one_thread()
-@torch.no_grad()
-def averages(
-    policy: TimeSharingPolicy,
-    problem: Problem,
-    horizon: int = 500,
-    trials: int = 50,
-    paths: int = 10,
-    seed: int = 0,
-) -> Averages:
-    """The averages of every trial; of one, exact, where the problem's expectations are."""
-    for name, value in (("horizon", horizon), ("trials", trials), ("paths", paths)):
-        check_int(name, value, 1)
-    check_problem(problem)
-    policy.check(problem)
-    if problem.exact:
-        played = _expect(policy, problem)
-    else:
-        played = _play(policy, problem, horizon, trials, min(paths, trials), seed)
-    if played.objective.isnan().any() or played.residuals.isnan().any():
-        raise FloatingPointError(
-            f"{type(problem).__name__} gives values that are not a number to this policy"
-        )
-    return played
-
-
-def _expect(policy: TimeSharingPolicy, problem: Problem) -> Averages:
-    """The averages over the atoms, weighted."""
-    x = torch.as_tensor(policy.actions, dtype=torch.float32)
-    weights = torch.as_tensor(policy.weights, dtype=torch.float64)
-    residuals = weights @ problem.constraints(x).double()
-    objective = weights @ problem.objective(x).double()
-    return Averages(objective.unsqueeze(0), residuals.unsqueeze(0), 0)
-
-
-def summarise(policy: TimeSharingPolicy, problem: Problem, played: Averages) -> dict[str, float]:
-    """The metrics of `evaluate` from the averages of a policy."""
-    average = played.residuals.mean(0)
-    worst = int(average.argmax())
-    metrics = {
-        "objective": float(played.objective.mean()),
-        "mean_violation": float(average.clamp(min=0).mean()),
-        "feasible": float((average <= problem.tolerance).double().mean()),
-        "worst_residual": float(average[worst]),
-    }
-    if played.paths:
-        metrics["feasible_single"] = float((played.residuals <= problem.tolerance).double().mean())
-    if played.paths > 1:
-        metrics["objective_se"] = _standard_error(played.by_path(played.objective))
-        metrics["worst_residual_se"] = _standard_error(played.by_path(played.residuals[:, worst]))
-    return metrics | problem.metrics(
-        torch.as_tensor(policy.actions, dtype=torch.float32),
-        torch.as_tensor(policy.weights),
-        played.residuals,
-    )
-
-
-def _standard_error(values: Tensor) -> float:
-    return float(values.std() / len(values) ** 0.5)
-
-
-def _play(
-    policy: TimeSharingPolicy, problem: Problem, horizon: int, trials: int, paths: int, seed: int
-) -> Averages:
-    """`trials` horizons over paths of slots that environments seeded by `path_seed` go through too."""
-    atoms = np.stack([policy.schedule(horizon, seeding.rng(seed, seeding.TRIALS, k)) for k in range(trials)])
-    actions = torch.as_tensor(policy.actions, dtype=torch.float32)
-    objective = torch.zeros(trials, dtype=torch.float64)
-    residuals = torch.zeros(trials, problem.n_constraints, dtype=torch.float64)
-    for p in range(paths):
-        for slot, xi in enumerate(slots(problem, horizon, seeding.path_seed(seed, p))):
-            value, residual = problem.values(actions[atoms[p::paths, slot]], xi)
-            objective[p::paths] += value.double()
-            residuals[p::paths] += residual.double()
-    return Averages(objective / horizon, residuals / horizon, paths)
-
-
-def slots(problem: Problem, horizon: int, seed: int) -> Iterator[Tensor]:
-    """The realisation (1, …) of every slot of an environment's horizon with that seed."""
-    for chunk in problem.path(horizon, seeding.generator(seed, seeding.SLOTS)):
-        if chunk is None:
-            raise ValueError(
-                f"{type(problem).__name__}.exact is False but it draws nothing: set exact = True"
-            )
-        yield from torch.split(chunk, 1)
-
-
-@dataclass(frozen=True)
-class Task:
+class Job:
     """One agent on one instance; computing it is pure, so any process can."""
 
     label: str
@@ -226,13 +93,13 @@ def compare(
     if out is not None:
         store = Store(writable_folder("out", out))
         remove_leftovers(store.folder)
-    tasks = [
-        Task(label, agent, i, problem, _name(env_id, problem), n, horizon, trials, paths, seed)
+    jobs = [
+        Job(label, agent, i, problem, _name(env_id, problem), n, horizon, trials, paths, seed)
         for i, problem in enumerate(problems)
         for label, agent in labelled.items()
     ]
     rows: dict[tuple[str, int], Row] = {}
-    for row in _rows(tasks, store, workers):
+    for row in _rows(jobs, store, workers):
         rows[row["agent"], row["instance"]] = row
         if on_row is not None:
             on_row(row)
@@ -273,45 +140,45 @@ def _check_applicable(agents: Mapping[str, Agent], problems: Sequence[Problem], 
             raise ValueError(f"{label} needs a package that is not installed: {command}")
 
 
-def _rows(tasks: list[Task], store: Store | None, workers: int) -> Iterator[Row]:
+def _rows(jobs: list[Job], store: Store | None, workers: int) -> Iterator[Row]:
     """Stored rows first, then the others as they are computed and stored."""
-    missing: list[tuple[Task, str | None]] = []
-    for task in tasks:
-        key = None if store is None else _key_or_warning(task)
-        found = None if store is None else store.load(task.label, task.instance, key)
+    missing: list[tuple[Job, str | None]] = []
+    for job in jobs:
+        key = None if store is None else _key_or_warning(job)
+        found = None if store is None else store.load(job.label, job.instance, key)
         if found is None or "violation" not in found:
-            missing.append((task, key))
+            missing.append((job, key))
         else:
             yield found
     for row, policy, residuals in in_processes(workers, [(solve, pair) for pair in missing]):
         if store is not None:
-            task = next(t for t, _ in missing if (t.label, t.instance) == (row["agent"], row["instance"]))
-            store.save(row, task.settings(), policy, residuals)
+            job = next(t for t, _ in missing if (t.label, t.instance) == (row["agent"], row["instance"]))
+            store.save(row, job.settings(), policy, residuals)
         yield row
 
 
-def _key_or_warning(task: Task) -> str | None:
+def _key_or_warning(job: Job) -> str | None:
     try:
-        return task.key()
+        return job.key()
     except UndigestibleError as error:
-        warnings.warn(f"rows of {task.label} on {task.target} cannot be reused: {error}", stacklevel=4)
+        warnings.warn(f"rows of {job.label} on {job.target} cannot be reused: {error}", stacklevel=4)
         return None
 
 
-def solve(task: Task, key: str | None = None) -> tuple[Row, TimeSharingPolicy, np.ndarray]:
+def solve(job: Job, key: str | None = None) -> tuple[Row, TimeSharingPolicy, np.ndarray]:
     """Sample and evaluate one agent on one instance, on one thread: row, policy, residuals (m,)."""
-    with one_thread(), _named_failure(task):
+    with one_thread(), _named_failure(job):
         start = time.process_time()  # one thread: what a quiet machine's clock would show
-        policy = task.agent.sample(task.problem, task.n, task.seed)
+        policy = job.agent.sample(job.problem, job.n, job.seed)
         seconds = time.process_time() - start
-        played = averages(policy, task.problem, task.horizon, task.trials, task.paths, task.seed)
-        metrics = summarise(policy, task.problem, played)
+        played = averages(policy, job.problem, job.horizon, job.trials, job.paths, job.seed)
+        metrics = summarise(policy, job.problem, played)
     residuals = played.residuals.mean(0).numpy()
     row = {
-        "agent": task.label,
-        "instance": task.instance,
+        "agent": job.label,
+        "instance": job.instance,
         "metrics": metrics,
-        "violation": violation(task.problem, residuals),
+        "violation": violation(job.problem, residuals),
         "seconds": seconds,
         "key": key,
     }
@@ -319,12 +186,12 @@ def solve(task: Task, key: str | None = None) -> tuple[Row, TimeSharingPolicy, n
 
 
 @contextmanager
-def _named_failure(task: Task) -> Iterator[None]:
+def _named_failure(job: Job) -> Iterator[None]:
     """Say which agent failed where: in a pool the traceback alone does not."""
     try:
         yield
     except Exception as error:
-        where = f"{task.label} on instance {task.instance} of {task.target}"
+        where = f"{job.label} on instance {job.instance} of {job.target}"
         raise RuntimeError(f"{where}: {type(error).__name__}: {error}") from error
 
 
