@@ -116,7 +116,7 @@ def test_chunks_do_not_change_the_path(monkeypatch, few):
 
 
 def test_paths_beside_each_other_hold_few_bytes_a_link():
-    """150 bytes of phases and at most 42 slots to come, where cosines and sines alone would be 400."""
+    """150 bytes of phases and at most 36 slots to come, where cosines and sines alone would be 400."""
     n_links, before = 40_000, tensor_bytes()
     paths = [
         channels.rayleigh_path(torch.ones(n_links), 500, 1.0, torch.Generator().manual_seed(i))
@@ -125,7 +125,7 @@ def test_paths_beside_each_other_hold_few_bytes_a_link():
     for _ in range(12):  # past the first span of all, which they made while they were few
         for path in paths:
             next(path)
-    assert (tensor_bytes() - before) / len(paths) / n_links < 150 + 4 * 42 + 4 + 1
+    assert (tensor_bytes() - before) / len(paths) / n_links < 150 + 4 * 36 + 4 + 1
 
 
 def tensor_bytes():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import CloudpickleWrapper
 from gymnasium.wrappers import TimeAwareObservation, TimeLimit
 
 import pdi_gym.envs
@@ -24,8 +24,15 @@ from tests.test_envs import OBSERVED, SMALL, make, same
 FORMS = ("sync", "async", "vector_entry_point")
 COPIES: dict[str, Callable[[Any], Any]] = {
     "deep": copy.deepcopy,
-    "pickle": lambda env: pickle.loads(pickle.dumps(env)),
+    "pickle": lambda env: unpickled(CloudpickleWrapper(env).__getstate__()),
 }
+
+
+def unpickled(content: bytes) -> Any:
+    """As Gymnasium's workers get what is sent to them."""
+    received = CloudpickleWrapper(None)  # type: ignore[arg-type]
+    received.__setstate__(content)
+    return received.fn
 
 
 def vector(env_id: str, form: str, n: int = 2, **kwargs: Any) -> Any:

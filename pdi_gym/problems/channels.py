@@ -25,7 +25,7 @@ PAIRS_PER_CELL = 13
 _BATCH, _ROUNDS = 64, 500
 _QUARTER = 25
 """Arrival angles in a quarter turn, of 100 in a whole one."""
-_CHUNK, _SLOTS, _BLOCK = 2**18, 42, 2048
+_CHUNK, _SLOTS, _BLOCK = 2**18, 36, 2048
 """Numbers in a chunk of slots, slots made at once of a large network, links in a matrix product."""
 _FEW = 4
 """While no more paths than this are alive, they keep what they would else compute again and again."""
@@ -211,11 +211,9 @@ class _Waves:
 
     def __init__(self, mean: Tensor, generator: torch.Generator):
         self.n_links = len(mean)
-        shape = (2, _QUARTER, len(mean))
-        self._low, self._high = torch.empty(shape, dtype=torch.uint8), torch.empty(shape, dtype=torch.int16)
-        for low, high in zip(self._low.flatten(0, 1), self._high.flatten(0, 1), strict=True):
-            drawn = torch.rand(len(mean), generator=generator).mul_(2**24).int()
-            low.copy_(drawn & 0xFF), high.copy_(drawn.bitwise_right_shift_(8).sub_(2**15))
+        drawn = torch.rand((2, _QUARTER, len(mean)), generator=generator).mul_(2**24).int()
+        self._low = (drawn & 0xFF).to(torch.uint8)
+        self._high = drawn.bitwise_right_shift_(8).sub_(2**15).short()
         self._amplitude = (mean / _QUARTER).sqrt()
         self._kept: dict[int, tuple[Tensor, Tensor]] = {}
         _ALIVE.add(self)
