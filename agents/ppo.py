@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pdi_gym.agents.base import Agent, Observer, Trace
 from pdi_gym.checkpoints import digest
-from pdi_gym.files import writable_folder
+from pdi_gym.files import remove_leftovers, writable_folder
 from pdi_gym.inference import divisor_at_most
 from pdi_gym.options import check_device
 from pdi_gym.policy import TimeSharingPolicy
@@ -127,6 +127,7 @@ class PPO(Agent):
         folder = None if out is None else writable_folder("out", Path(out))
         if folder is not None:
             storage.claim(folder, described, resume)
+            remove_leftovers(folder)
             super().save(folder)
         weights = training.train(
             setup, options, steps=steps, seed=seed, device=device, out=folder, quiet=quiet

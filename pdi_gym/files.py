@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
@@ -107,7 +108,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     The name is the process's own: a worker that outlived its killed parent cannot take it away.
     """
     temporary = _temporary(path)
-    with _named(path):
+    with naming(path):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             yield temporary
@@ -117,14 +118,20 @@ def whole_file(path: Path) -> Iterator[Path]:
                 temporary.unlink()
 
 
+class UnwritableError(OSError):
+    """An error of writing whose message names the file."""
+
+
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
+def naming(path: Path) -> Iterator[None]:
     """Say which file could not be written: that a disk is full does not tell where."""
     try:
         yield
+    except UnwritableError:
+        raise
     except OSError as error:
         reason = error.strerror or str(error)
-        raise OSError(error.errno, f"{path} could not be written ({reason})") from error
+        raise UnwritableError(error.errno, f"{path} could not be written ({reason})") from error
 
 
 def writable_folder(name: str, folder: str | Path) -> Path:
@@ -149,17 +156,31 @@ def whole_folder(path: Path) -> Iterator[Path]:
     """A temporary folder that takes the place of `path`, which must be ours, when all went well."""
     check_own_folder(path)
     temporary = _temporary(path)
-    with _named(path):
+    with naming(path):
         try:
             temporary.mkdir(parents=True)
             (temporary / MARK).touch()
             yield temporary
-            check_own_folder(path)
-            if path.exists():
-                shutil.rmtree(path)
-            temporary.replace(path)
+            _take_place(temporary, path)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _take_place(temporary: Path, path: Path) -> None:
+    """Put a folder of ours where another of ours may be, or may come to be while another process does so."""
+    while True:
+        check_own_folder(path)
+        former = temporary.with_name(f"{temporary.name}-former")
+        with suppress(FileNotFoundError):
+            path.rename(former)
+        shutil.rmtree(former, ignore_errors=True)
+        try:
+            temporary.rename(path)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        else:
+            return
 
 
 def check_own_folder(path: Path) -> None:

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from pdi_gym import seeding
 from pdi_gym.envs import ErgodicVectorEnv, make_env
+from pdi_gym.event_files import event_failures
 from pdi_gym.problem import Problem
 from pdi_gym.problems.portfolio import Portfolio
 from pdi_gym.processes import one_thread
@@ -137,14 +138,13 @@ def train(
     scaled = VecNormalize(venv, norm_obs=False, gamma=0.0)
     with own_randomness(seed):
         model = _model(scaled, options, setup.graph, seed, device)
-    events = None if out is None else configure(str(out / "tensorboard"), ["tensorboard"])
-    model.set_logger(events or Logger(None, []))
     slots = ROLLOUTS * options.n_steps * options.n_envs
     first = 0 if out is None else restore(out, model, scaled)
     numbers = range(first, -(-steps // slots))
     progress = track(numbers, "training", console=Console(quiet=quiet), disable=quiet)
     stopping: AbstractContextManager[list[int]] = nullcontext([]) if out is None else stop_signals()
-    with one_thread(), stopping as asked:
+    with one_thread(), stopping as asked, _events(out) as logger:
+        model.set_logger(logger)
         for number in progress:
             with own_randomness(int(seeding.rng(seed, seeding.POLICY, number).integers(2**31))) as start:
                 model.set_random_seed(start)
@@ -156,6 +156,21 @@ def train(
                 checkpoint(out, model, scaled, number + 1, describe(setup, options, seed))
     venv.close()
     return {k: v.detach().cpu().clone() for k, v in model.policy.state_dict().items()}
+
+
+@contextmanager
+def _events(out: Path | None) -> Iterator[Logger]:
+    """SB3's logger, to TensorBoard if the training has a folder, which an error of writing names."""
+    if out is None:
+        yield Logger(None, [])
+        return
+    folder = out / "tensorboard"
+    with event_failures(folder):
+        logger = configure(str(folder), ["tensorboard"])
+        try:
+            yield logger
+        finally:
+            logger.close()
 
 
 def _model(venv: VecEnv, options: Any, graph: bool, seed: int, device: str) -> PPO:

@@ -20,7 +20,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import Tensor, nn
 
 from pdi_gym.checkpoints import save_network, save_tensors
-from pdi_gym.files import write_text
+from pdi_gym.event_files import event_writer
+from pdi_gym.files import remove_leftovers, write_text
 from pdi_gym.networks import Denoiser
 from pdi_gym.training.options import TrainingOptions
 from pdi_gym.training.sources import Piece, Source
@@ -81,6 +82,7 @@ class Training:
             raise ValueError(
                 f"{self.out} holds a training state: go on with resume, or choose another folder"
             )
+        remove_leftovers(self.out), remove_leftovers(self.out / "checkpoints")
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         with (
             Progress(*columns, disable=quiet, console=Console(quiet=quiet, soft_wrap=True)) as progress,
@@ -198,9 +200,7 @@ class Training:
 
     @contextmanager
     def _events(self) -> Iterator[Any]:
-        from torch.utils.tensorboard import SummaryWriter
-
-        with SummaryWriter(str(self.out / "tensorboard"), purge_step=self.step + 1) as writer:
+        with event_writer(self.out / "tensorboard", purge_step=self.step + 1) as writer:
             yield writer
 
     # State on disk.
