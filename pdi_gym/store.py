@@ -65,7 +65,7 @@ class Store:
         self, row: Row, settings: dict[str, Any], policy: TimeSharingPolicy, residuals: np.ndarray
     ) -> None:
         """Keep a row, the settings that decided it, its policy and the policy's average residuals (m,)."""
-        content = json.loads(_canonical({"row": row, "settings": settings}))
+        content = json.loads(json.dumps({"row": row, "settings": settings}))
         arrays = {"actions": policy.actions, "weights": policy.weights, "residuals": residuals}
         for name in ("duals", "mean_duals"):
             if getattr(policy, name) is not None:
