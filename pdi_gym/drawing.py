@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from pdi_gym.labels import in_figure
 from pdi_gym.problem import Problem
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def tradeoff(points: dict[str, tuple[float, float]]) -> Figure:
     roof = middle + 4 * max(middle - low, 1e-9) if len(objectives) > 2 else np.inf
     for i, (agent, (violation, objective)) in enumerate(points.items()):
         off = objective > roof
-        label = f"{agent} (off the plot at {objective:.3g})" if off else agent
+        label = in_figure(agent) + (f" (off the plot at {objective:.3g})" if off else "")
         position = ([], []) if off else ([violation], [objective])
         ax.plot(*position, ls="", ms=9, label=label, clip_on=False, zorder=3, **agent_style(i))
     violations = [v for v, _ in points.values()]
@@ -157,8 +158,8 @@ def residual_curves(residuals: dict[str, np.ndarray], instance: int) -> Figure:
         m = len(values)
         x = np.concatenate([np.sort(values), [values.max()]])
         share = np.concatenate([np.arange(m), [m]]) / m
-        every = max(1, m // 12)
-        ax.step(x, share, where="pre", lw=1.5, ms=5, markevery=every, label=agent, **agent_style(i))
+        look = {"lw": 1.5, "ms": 5, "markevery": max(1, m // 12), **agent_style(i)}
+        ax.step(x, share, where="pre", label=in_figure(agent), **look)
     ax.axvline(0, color="black", lw=0.8)
     # Only the side of the border where something is missed tells agents apart.
     together = np.concatenate(list(residuals.values()))
@@ -180,7 +181,7 @@ def denoising(traces: dict[str, dict[str, np.ndarray]], instance: int) -> Figure
     violations = {agent: np.maximum(t["residuals"], 0).mean(-1) for agent, t in traces.items()}
     for i, (agent, trace) in enumerate(traces.items()):
         share = trace["step"] / max(trace["step"][-1], 1)
-        style = {"lw": 1.5, "ms": 4, "markevery": 8, "label": agent, **agent_style(i)}
+        style = {"lw": 1.5, "ms": 4, "markevery": 8, "label": in_figure(agent), **agent_style(i)}
         upper.plot(share, trace["duals"].max(-1), **style)
         lower.plot(share, violations[agent], **style)
     most = max(v.max() for v in violations.values())
@@ -247,9 +248,8 @@ def network_maps(problem: WirelessPower, rates: dict[str, np.ndarray]) -> Figure
     _draw_network(fig, list(axes[0]), problem, list(rates.values()))
     for ax, (name, own) in zip(axes[0], rates.items(), strict=True):
         served = int((own >= problem.r_min - problem.tolerance).sum())
-        ax.set_title(
-            f"{name}\n{own.mean():.2f} bit/s/Hz on average, {served} of {len(own)} served", fontsize=10
-        )
+        words = f"{own.mean():.2f} bit/s/Hz on average, {served} of {len(own)} served"
+        ax.set_title(f"{in_figure(name)}\n{words}", fontsize=10)
         ax.label_outer()
     return fig
 

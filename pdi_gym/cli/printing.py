@@ -10,6 +10,7 @@ from rich.text import Text
 
 from pdi_gym.agents import AGENTS
 from pdi_gym.envs import ENV_IDS, make_env
+from pdi_gym.labels import printable
 from pdi_gym.report import tables
 from pdi_gym.store import Row
 from pdi_gym.time_sharing import violations
@@ -71,18 +72,20 @@ def comparison_table(rows: list[Row], title: str, width: int) -> Table:
     names = tables.columns(rows)
     narrow = width < 20 + 16 * len(names)
     unmet = violations.notes(rows)
+    said = f"mean {'' if narrow else '± standard deviation '}over instances"
     table = Table(
-        title=title,
-        caption=Text("\n".join([f"mean {'' if narrow else '± standard deviation '}over instances", *unmet])),
+        title=Text(printable(title)),
+        caption=Text("\n".join([said, *map(printable, unmet)])),
         box=box.SIMPLE_HEAD,
         pad_edge=False,
     )
     table.add_column("agent")
     for name in names:
         mark = f" {violations.MARK}" if unmet and name == "feasible" else ""
-        table.add_column(name.replace("_", "\n") + mark, justify="right", vertical="bottom")
+        head = Text(printable(name).replace("_", "\n") + mark)
+        table.add_column(head, justify="right", vertical="bottom")
     for agent, own in tables.by_agent(rows).items():
         figures = [tables.mean_std(own, c) for c in names]
         cells = [f"{mean:.3g}" if narrow else tables.cell(mean, std) for mean, std in figures]
-        table.add_row(agent, *cells)
+        table.add_row(Text(printable(agent)), *cells)
     return table

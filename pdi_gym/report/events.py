@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 
 from pdi_gym import drawing
+from pdi_gym.event_files import event_writer
+from pdi_gym.labels import code_span, in_figure, printable
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
 from pdi_gym.problems.mixture import MixtureOfGaussians
 from pdi_gym.problems.wireless import WirelessPower
 from pdi_gym.report.statistics import DIRECTIONS
 from pdi_gym.report.tables import Running, columns, command, markdown_table, mean_std
-from pdi_gym.store import Row, Store
+from pdi_gym.store import Row, Store, slug
 
 MOST_SLOTS = 250
 """Points of a curve over slots: a longer horizon is thinned evenly."""
@@ -43,11 +45,11 @@ def write_run(
     and problem the first instance.
     """
     policy, residuals = store.policy(own[0])
-    with _writer(path) as writer:
+    with event_writer(path) as writer:
         _write_metrics(writer, store, own, hparams)
         _write_slots(writer, running)
         _write_sampler(writer, policy)
-        title = f"{own[0]['agent']}, instance {own[0]['instance']}"
+        title = f"{in_figure(own[0]['agent'])}, instance {own[0]['instance']}"
         _add_image(writer, "policy", drawing.to_array(portrait(problem, policy, residuals, title)))
 
 
@@ -60,12 +62,6 @@ def portrait(problem: Problem, policy: TimeSharingPolicy, residuals: np.ndarray,
     return drawing.residual_bars(residuals, problem, title)
 
 
-def _writer(path: Path) -> Any:
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter(str(path), max_queue=1000)
-
-
 def write_comparison(
     path: Path, rows: list[Row], hparams: Mapping[str, Mapping[str, Any]], pictures: Mapping[str, Path]
 ) -> None:
@@ -76,12 +72,13 @@ def write_comparison(
     names = columns(rows)
     options = dict.fromkeys(name for values in hparams.values() for name in values)
     config = hparams_config_pb(
-        [HParam(name) for name in options], [Metric(f"mean/{c}", display_name=c) for c in names]
+        [HParam(name) for name in options],
+        [Metric(_tag("mean", c), display_name=printable(c)) for c in names],
     )
-    with _writer(path) as writer:
+    with event_writer(path) as writer:
         writer.file_writer.add_summary(_layout_summary(names))
         writer.file_writer.add_summary(config)
-        writer.add_text("comparison", f"    {command()}\n\n{markdown_table(rows)}")
+        writer.add_text("comparison", f"{code_span(command())}\n\n{markdown_table(rows)}")
         for name, picture in pictures.items():
             with Image.open(picture) as image:
                 _add_image(writer, name, np.asarray(image.convert("RGB")))
@@ -140,20 +137,25 @@ def run_hparams(store: Store, own: list[Row]) -> dict[str, Any]:
         **{name: settings[name] for name in ("n", "horizon", "trials", "seed")},
         **{f"setting/{name}": value for name, value in settings["options"].items()},
     }
-    return {k: v if isinstance(v, bool | int | float) else str(v) for k, v in values.items() if v is not None}
+    shown = {k: v if isinstance(v, bool | int | float) else printable(str(v)) for k, v in values.items()}
+    return {k: v for k, v in shown.items() if values[k] is not None}
 
 
 def _write_metrics(writer: Any, store: Store, own: list[Row], hparams: Mapping[str, Any]) -> None:
     from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 
-    writer.file_writer.add_summary(hparams_pb(hparams, trial_id=own[0]["agent"]))
+    writer.file_writer.add_summary(hparams_pb(hparams, trial_id=slug(own[0]["agent"])))
     for name in columns(own):
-        writer.add_scalar(f"mean/{name}", mean_std(own, name)[0], 0)
+        writer.add_scalar(_tag("mean", name), mean_std(own, name)[0], 0)
     for row in own:
         for name, value in (row["metrics"] | {"seconds": row["seconds"]}).items():
-            writer.add_scalar(f"metrics/{name}", value, row["instance"])
+            writer.add_scalar(_tag("metrics", name), value, row["instance"])
         _, residuals = store.policy(row)
         writer.add_histogram("residuals", residuals, row["instance"])
+
+
+def _tag(group: str, metric: str) -> str:
+    return f"{group}/{printable(metric)}"
 
 
 def _write_slots(writer: Any, running: Running) -> None:

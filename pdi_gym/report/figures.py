@@ -14,6 +14,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
+from pdi_gym.labels import in_figure, in_html
 from pdi_gym.problem import Problem
 from pdi_gym.problems.wireless import WirelessPower
 from pdi_gym.report.statistics import pareto
@@ -92,14 +93,16 @@ def to_svg(fig: Figure, alt: str, prefix: str) -> str:
     fig.savefig(buffer, format="svg", metadata={"Date": None})
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', text)
-    text = re.sub(r'(href="|url\()#', rf"\1#{prefix}-", text)
-    text = text.replace(INK, "currentColor")
-    head, body = text.split(">", 1)
+    text = re.sub(r"<(metadata|style)\b.*?</\1>", "", text, flags=re.DOTALL)
+
+    def change(tag: re.Match[str]) -> str:
+        own = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', tag[0])
+        own = re.sub(r'(href="|url\()#', rf"\1#{prefix}-", own)
+        return own.replace(INK, "currentColor").replace("xlink:href", "href")
+
+    head, body = re.sub(r"<[^>]+>", change, text).split(">", 1)  # tags alone: what is written stays as it is
     head = re.sub(r' (width|height|version|xmlns\S*)="[^"]*"', "", head)
-    safe = alt.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
-    return f'{head} role="img" aria-label="{safe}">{body}'.replace("xlink:href", "href")
+    return f'{head} role="img" aria-label="{in_html(alt)}">{body}'
 
 
 def tradeoff(points: Mapping[str, tuple[float, float]], spread: Mapping[str, tuple[float, float]]) -> Picture:
@@ -114,9 +117,9 @@ def tradeoff(points: Mapping[str, tuple[float, float]], spread: Mapping[str, tup
     front = pareto(points)
     for i, (agent, (violation, objective)) in enumerate(points.items()):
         if not objective <= roof:
-            ax.plot([], [], ls="", label=f"{agent} (off, {objective:.3g})", **style(i))
+            ax.plot([], [], ls="", label=f"{in_figure(agent)} (off, {objective:.3g})", **style(i))
             continue
-        ax.plot(violation, objective, ls="", ms=7, label=agent, zorder=3, **style(i))
+        ax.plot(violation, objective, ls="", ms=7, label=in_figure(agent), zorder=3, **style(i))
         dx, dy = np.nan_to_num(spread[agent])
         whiskers = {"fmt": "none", "ecolor": style(i)["color"], "elinewidth": 0.7, "alpha": 0.7}
         ax.errorbar(violation, objective, dy, [[min(dx, violation)], [dx]], **whiskers)
@@ -146,7 +149,7 @@ def rate_curves(residuals: Mapping[str, np.ndarray], problem: WirelessPower, ins
             lw=1.3,
             ms=4,
             markevery=max(1, len(rates) // 20),
-            label=agent,
+            label=in_figure(agent),
             **style(i),
         )
     ax.axvline(problem.r_min, color=INK, lw=1, ls="--")
@@ -173,7 +176,8 @@ def residual_curves(residuals: Mapping[str, np.ndarray], problem: Problem, insta
     """Share of constraints whose average residual is at most x."""
     fig, ax = _figure(3.4, len(residuals))
     for i, (agent, values) in enumerate(residuals.items()):
-        ax.ecdf(values, lw=1.3, ms=4, markevery=max(1, len(values) // 12), label=agent, **style(i))
+        look = {"lw": 1.3, "ms": 4, "markevery": max(1, len(values) // 12), **style(i)}
+        ax.ecdf(values, label=in_figure(agent), **look)
     ax.axvline(0, color=INK, lw=1, ls="--")
     scale = 1.5 * float(np.percentile(np.abs(np.concatenate(list(residuals.values()))), 90)) or 1.0
     ax.set(xlim=(-scale, scale), ylim=(0, 1.02))
@@ -195,7 +199,8 @@ def violation_over_slots(curves: Mapping[str, np.ndarray], instance: int) -> Pic
     horizon = len(next(iter(curves.values())))
     slots = np.arange(1, horizon + 1)
     for i, (agent, values) in enumerate(curves.items()):
-        ax.plot(slots, values, lw=1.3, ms=4, markevery=max(1, horizon // 8), label=agent, **style(i))
+        look = {"lw": 1.3, "ms": 4, "markevery": max(1, horizon // 8), **style(i)}
+        ax.plot(slots, values, label=in_figure(agent), **look)
     _violation_scale(ax.yaxis, np.concatenate([v[horizon // 10 :] for v in curves.values()]))
     ax.set(xlabel="slot", ylabel="violation of the average so far", xlim=(1, max(horizon, 2)))
     _legend(fig, ax)
@@ -215,7 +220,7 @@ def dual_paths(traces: Traces, instance: int) -> Picture:
     fig, (upper, lower) = _figure(4.2, len(traces), rows=2)
     for i, (agent, trace) in enumerate(traces.items()):
         share = trace["step"] / max(trace["step"][-1], 1)
-        look = {"lw": 1.3, "ms": 4, "markevery": 8, "label": agent, **style(i)}
+        look = {"lw": 1.3, "ms": 4, "markevery": 8, "label": in_figure(agent), **style(i)}
         upper.plot(share, trace["duals"].max(-1), **look)
         lower.plot(share, trace["duals"].mean(-1), **look)
     for ax, name in ((upper, "largest λ"), (lower, "mean λ")):

@@ -5,18 +5,18 @@ from __future__ import annotations
 import csv
 import io
 import time
-from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pdi_gym.files import write_text
+from pdi_gym.labels import in_cell, in_html
 from pdi_gym.problem import Problem
 from pdi_gym.problems.wireless import WirelessPower
 from pdi_gym.report import figures
 from pdi_gym.report.statistics import DIRECTIONS, best, bootstrap, paired, pareto
-from pdi_gym.report.style import MEANINGS, STYLE
+from pdi_gym.report.style import MEANINGS, security_policy, styles_apart
 from pdi_gym.report.tables import (
     by_agent,
     cell,
@@ -67,14 +67,14 @@ def csv_text(rows: list[Row]) -> str:
     names = columns(rows)[:-1]
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["agent", "instance", *names, "seconds", *_VIOLATION])
+    writer.writerow(["agent", "instance", *map(in_cell, names), "seconds", *_VIOLATION])
     unmet = violations.unmet(rows)
     for row in rows:
         values = [row["metrics"].get(name, "") for name in names]
         found = row["violation"] or {"total": 0.0, "carried_by": {}}
         carried = "; ".join(f"{name}: {residual!r}" for name, residual in found["carried_by"].items())
-        told = [found["total"], carried, "no" if row["instance"] in unmet else "yes"]
-        writer.writerow([row["agent"], row["instance"], *values, row["seconds"], *told])
+        told = [found["total"], in_cell(carried), "no" if row["instance"] in unmet else "yes"]
+        writer.writerow([in_cell(row["agent"]), row["instance"], *values, row["seconds"], *told])
     return buffer.getvalue()
 
 
@@ -89,19 +89,21 @@ def page(store: Store, groups: Groups, settings: dict[str, Any], problem: Proble
         ("differences", f"Differences to {baseline}", _differences(groups, baseline)),
         ("run", "What was run", _run(store, groups, settings)),
     ]
-    links = "".join(f'<li><a href="#{key}">{escape(name)}</a></li>' for key, name, _ in sections)
+    links = "".join(f'<li><a href="#{key}">{in_html(name)}</a></li>' for key, name, _ in sections)
     body = "".join(
         f'<section id="{key}" aria-labelledby="{key}-title">'
-        f'<h2 id="{key}-title">{escape(name)}</h2>{content}</section>'
+        f'<h2 id="{key}-title">{in_html(name)}</h2>{content}</section>'
         for key, name, content in sections
     )
+    body, style = styles_apart(body)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{security_policy(style)}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
-        f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>"
+        f"<title>{in_html(title)}</title><style>{style}</style></head><body>"
         '<a class="skip" href="#results">Skip to the results</a>'
-        f"<header><h1>{escape(title)}</h1><p>{_summary(groups)}</p>"
+        f"<header><h1>{in_html(title)}</h1><p>{_summary(groups)}</p>"
         f'<nav aria-label="Sections"><ul>{links}</ul></nav></header><main>{body}</main></body></html>\n'
     )
 
@@ -111,9 +113,9 @@ def _summary(groups: Groups) -> str:
     shares = {agent: mean_std(own, "feasible")[0] for agent, own in groups.items()}
     cheapest = min(best(shares, 1), key=lambda a: points[a][1])
     return (
-        f"No agent beats <b>{escape(', '.join(pareto(points)))}</b> in both objective and violation. The "
+        f"No agent beats <b>{in_html(', '.join(pareto(points)))}</b> in both objective and violation. The "
         f"largest share of constraints met on average is {max(shares.values()):.4g}; of the agents that "
-        f"reach it, <b>{escape(cheapest)}</b> has the best objective."
+        f"reach it, <b>{in_html(cheapest)}</b> has the best objective."
     )
 
 
@@ -129,14 +131,14 @@ def _table(label: str, head: list[str], body: list[list[str]], kind: str = "numb
     top = "".join(f'<th scope="col">{h}</th>' for h in head)
     lines = "".join(f'<tr><th scope="row">{row[0]}</th>{"".join(row[1:])}</tr>' for row in body)
     return (
-        f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(label)}"><table class="{kind}">'
-        f"<caption>{escape(label)}</caption><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div>"
+        f'<div class="scroll" role="region" tabindex="0" aria-label="{in_html(label)}"><table class="{kind}">'
+        f"<caption>{in_html(label)}</caption><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div>"
     )
 
 
 def _heading(name: str, mark: str = "") -> str:
     arrow = {1: ("↑", "larger is better"), -1: ("↓", "smaller is better")}.get(DIRECTIONS.get(name, 0))
-    text = escape(name) + mark
+    text = in_html(name) + mark
     return text if arrow is None else f'{text} <abbr title="{arrow[1]}">{arrow[0]}</abbr>'
 
 
@@ -149,7 +151,7 @@ def _results(groups: Groups) -> str:
     body = []
     for agent, values in stats.items():
         mark = ' <span class="front" title="on the Pareto front">◆</span>' if agent in front else ""
-        line = [escape(agent) + mark]
+        line = [in_html(agent) + mark]
         for c in names:
             open_tag, note = "<td>", ""
             if agent in winners[c]:
@@ -157,14 +159,14 @@ def _results(groups: Groups) -> str:
             line.append(f"{open_tag}{cell(*values[c])}{note}</td>")
         body.append(line)
     notes = "".join(
-        f"<dt>{escape(c)}</dt><dd>{escape(MEANINGS.get(c, 'a figure of the problem itself'))}</dd>"
+        f"<dt>{in_html(c)}</dt><dd>{in_html(MEANINGS.get(c, 'a figure of the problem itself'))}</dd>"
         for c in names
     )
     unmet = violations.notes(rows)
     head = [_heading(c, f" {violations.MARK}" if unmet and c == "feasible" else "") for c in names]
     return (
         _table("Mean ± standard deviation over instances", ["agent", *head], body)
-        + "".join(f'<p class="worse">{escape(note)}</p>' for note in unmet)
+        + "".join(f'<p class="worse">{in_html(note)}</p>' for note in unmet)
         + "<p>Highlighted and starred: best in its column, with ties to four digits. "
         '<span class="front">◆</span>: on the Pareto front of objective and violation. Columns without an '
         "arrow describe and have no better end.</p>"
@@ -187,7 +189,7 @@ def _intervals(groups: Groups) -> str:
     names = _judged(groups)
     body = []
     for agent, own in groups.items():
-        line = [escape(agent)]
+        line = [in_html(agent)]
         for c in names:
             values = np.array([*_values(own, c).values()])
             interval = bootstrap(values) if np.isfinite(values).all() else None
@@ -206,10 +208,10 @@ def _differences(groups: Groups, baseline: str) -> str:
     names = _judged(groups)
     others = {agent: own for agent, own in groups.items() if agent != baseline}
     if not others:
-        return f"<p>{escape(baseline)} is the only agent: there is nothing to compare it with.</p>"
+        return f"<p>{in_html(baseline)} is the only agent: there is nothing to compare it with.</p>"
     body = []
     for agent, own in others.items():
-        line = [escape(agent)]
+        line = [in_html(agent)]
         for c in names:
             line.append(_difference(_values(own, c), _values(groups[baseline], c), DIRECTIONS[c]))
         body.append(line)
@@ -270,7 +272,7 @@ def _figures(store: Store, groups: Groups, settings: dict[str, Any], problem: Pr
 
 
 def _figure(picture: figures.Picture) -> str:
-    return f"<figure>{picture.svg}<figcaption>{escape(picture.caption)}</figcaption></figure>"
+    return f"<figure>{picture.svg}<figcaption>{in_html(picture.caption)}</figcaption></figure>"
 
 
 def _run(store: Store, groups: Groups, settings: dict[str, Any]) -> str:
@@ -281,10 +283,10 @@ def _run(store: Store, groups: Groups, settings: dict[str, Any]) -> str:
         "sampling": f"{seconds:.1f} s of one thread in all",
         "written": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
     }
-    items = "".join(f"<dt>{k}</dt><dd>{escape(v)}</dd>" for k, v in facts.items())
-    body = [[escape(a), f"<td>{escape(_options(store, own[0]))}</td>"] for a, own in groups.items()]
+    items = "".join(f"<dt>{k}</dt><dd>{in_html(v)}</dd>" for k, v in facts.items())
+    body = [[in_html(a), f"<td>{in_html(_options(store, own[0]))}</td>"] for a, own in groups.items()]
     return (
-        f'<pre tabindex="0" aria-label="Command"><code>{escape(command())}</code></pre><dl>{items}</dl>'
+        f'<pre tabindex="0" aria-label="Command"><code>{in_html(command())}</code></pre><dl>{items}</dl>'
         '<p>The same numbers are in <a href="results.csv">results.csv</a> (per agent and instance), '
         '<a href="results.md">results.md</a> and <a href="results.json">results.json</a> beside it.</p>'
         "<details><summary>Options of every agent</summary>"

@@ -19,6 +19,7 @@ import torch
 
 from pdi_gym import drawing, seeding
 from pdi_gym.files import whole_file, write_text
+from pdi_gym.labels import code_span, in_markdown, printable
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
 from pdi_gym.store import Row, Store
@@ -43,7 +44,7 @@ def print_row(row: Row) -> None:
     """One line of progress: agent, instance, objective, feasible fraction and seconds."""
     figures = row["metrics"]
     print(
-        f"{row['agent']} on {row['instance']}: objective {figures['objective']:.4g}, "
+        f"{printable(row['agent'])} on {row['instance']}: objective {figures['objective']:.4g}, "
         f"feasible {figures['feasible']:.3f}, {row['seconds']:.0f} s",
         flush=True,
     )
@@ -79,9 +80,10 @@ def cell(mean: float, std: float) -> str:
 def markdown_table(rows: list[Row]) -> str:
     """One line per agent: mean ± standard deviation over instances."""
     names = columns(rows)
-    lines = ["| agent | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    lines = ["| agent | " + " | ".join(map(in_markdown, names)) + " |", "|---" * (len(names) + 1) + "|"]
     for agent, own in by_agent(rows).items():
-        lines.append(f"| {agent} | " + " | ".join(cell(*mean_std(own, c)) for c in names) + " |")
+        cells = [in_markdown(agent), *(cell(*mean_std(own, c)) for c in names)]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -89,8 +91,8 @@ def write_results(folder: Path, rows: list[Row], settings: dict[str, Any]) -> No
     """results.json and results.md with the command, versions and settings that gave them."""
     content = {"command": command(), "versions": versions(), "settings": settings, "rows": rows}
     write_text(folder / "results.json", json.dumps(content, indent=1))
-    head = f"`{command()}`\n\nMean ± standard deviation over instances.\n\n"
-    unmet = "".join(f"\n{note}\n" for note in violations.notes(rows))
+    head = f"{code_span(command())}\n\nMean ± standard deviation over instances.\n\n"
+    unmet = "".join(f"\n{in_markdown(note)}\n" for note in violations.notes(rows))
     write_text(folder / "results.md", head + markdown_table(rows) + unmet)
 
 
