@@ -31,13 +31,13 @@ class TimeSharingPolicy:
     info: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        actions = np.asarray(self.actions).copy()  # what is changed afterwards must not change the policy
+        actions = _numbers("actions", self.actions).copy()  # later changes must not change the policy
         if actions.ndim != 2 or len(actions) == 0:
             raise ValueError(f"actions must have shape (n ≥ 1, d), got {actions.shape}")
         if not np.isfinite(actions).all():
             raise ValueError("actions must be finite: the sampler that made them diverged")
         n = len(actions)
-        weights = np.full(n, 1 / n) if self.weights is None else np.asarray(self.weights, dtype=np.float64)
+        weights = np.full(n, 1 / n) if self.weights is None else _numbers("weights", self.weights, np.float64)
         if (
             weights.shape != (n,)
             or not np.isfinite(weights).all()
@@ -122,3 +122,14 @@ class TimeSharingPolicy:
             "duals": mix.duals,
         }
         return replace(self, weights=mix.weights, info=self.info | {"reweight": summary})
+
+
+def _numbers(name: str, value: Any, dtype: Any = None) -> np.ndarray:
+    """The value as an array of numbers, of that type if one is given; digits in a string are none."""
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        array = np.array("rows of different lengths")
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"{name} must be an array of numbers, got {type(value).__name__}")
+    return array if dtype is None else array.astype(dtype)

@@ -71,12 +71,7 @@ def check_tensor(
 ) -> Tensor:
     """A finite tensor of that shape, a copy of its own; None in the shape admits any length."""
     wanted = "(" + ", ".join("any" if s is None else str(s) for s in shape) + ")"
-    try:
-        tensor = torch.as_tensor(value, dtype=dtype).detach().clone()
-    except (TypeError, ValueError, RuntimeError):
-        raise ValueError(
-            f"{name} must be an array of numbers of shape {wanted}, got {type(value).__name__}"
-        ) from None
+    tensor = to_tensor(name, value, wanted, dtype).detach().clone()
     if tensor.ndim != len(shape) or any(s not in (None, n) for s, n in zip(shape, tensor.shape, strict=True)):
         raise ValueError(f"{name} must have shape {wanted}, got {tuple(tensor.shape)}")
     bad = ~torch.isfinite(tensor)
@@ -86,6 +81,16 @@ def check_tensor(
             f"{name} must be finite, got {tensor[where].item()} at index {where}: drop or fill it"
         )
     return tensor
+
+
+def to_tensor(name: str, value: Any, wanted: str, dtype: torch.dtype = torch.float32) -> Tensor:
+    """The value as a tensor of any shape; `wanted` says in the error which shapes are meant."""
+    try:
+        return torch.as_tensor(value, dtype=dtype)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(
+            f"{name} must be an array of numbers of shape {wanted}, got {type(value).__name__}"
+        ) from None
 
 
 def suggest(value: Any, choices: Iterable[str]) -> str:

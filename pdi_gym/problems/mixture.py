@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pdi_gym.problem import Problem, accelerates
 from pdi_gym.problems.gaussian import GaussianMixtureLaw
-from pdi_gym.validation import check_int, check_number, check_tensor
+from pdi_gym.validation import check_int, check_number, check_tensor, to_tensor
 
 
 @dataclass(frozen=True, init=False)
@@ -45,7 +45,7 @@ class MixtureOfGaussians(Problem):
     ):
         means = check_tensor("means", means, (None, None))
         k, d = means.shape
-        covariances = torch.as_tensor(covariances, dtype=torch.float32)
+        covariances = to_tensor("covariances", covariances, f"({k}, {d}) or ({k}, {d}, {d})")
         if covariances.ndim == 2:
             covariances = torch.diag_embed(check_tensor("covariances", covariances, (k, d)))
         covariances = check_tensor("covariances", covariances, (k, d, d))

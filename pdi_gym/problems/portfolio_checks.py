@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pdi_gym.validation import check_tensor
+from pdi_gym.validation import check_tensor, to_tensor
 
 BUDGET_FACTOR = 3.0
 
@@ -43,7 +43,7 @@ def check_budgets(budgets: Any, sigma: Tensor) -> Tensor:
     n = len(sigma)
     if budgets is None:
         return torch.full((n,), BUDGET_FACTOR * float(sigma.mean()) / n, dtype=torch.float64)
-    values = torch.as_tensor(as_array(budgets), dtype=torch.float64)
+    values = to_tensor("budgets", as_array(budgets), f"() or ({n})", torch.float64)
     values = check_tensor("budgets", values.expand(n) if values.ndim == 0 else values, (n,), torch.float64)
     if (values <= 0).any():
         j = int((values <= 0).nonzero()[0])

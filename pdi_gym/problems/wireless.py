@@ -91,6 +91,7 @@ class WirelessPower(Problem):
         """Random network `index` of a split: side in metres, bandwidth in hertz, slot in seconds."""
         check_choice("split", split, SPLITS)
         check_number("bandwidth", bandwidth, 0, above=True)
+        n_users = check_int("n_users", n_users, 1)
         first, count = SPLITS[split]
         if check_int("index", index, 0) >= count:
             raise ValueError(f"index must be < {count} in the {split} split, got {index}")

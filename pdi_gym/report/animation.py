@@ -30,6 +30,7 @@ def play(
 ) -> list[np.ndarray]:
     """Pictures (h, w, 3) of `frames` moments of one horizon, evenly spaced; the last is its end."""
     check_int("slots", slots, 1), check_int("instance", instance, 0), check_int("frames", frames, 1)
+    check_int("seed", seed, 0)
     make_env(env_id, dict(env_kwargs or {}))  # names the close matches of an unknown id
     env = gym.make(env_id, render_mode="rgb_array", horizon=slots, **(env_kwargs or {}))
     moments = set(np.linspace(0, slots, frames + 1).round().astype(int)[1:].tolist())
