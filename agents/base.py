@@ -18,6 +18,7 @@ from pdi_gym import presets, seeding
 from pdi_gym._version import __version__
 from pdi_gym.checkpoints import FORMAT, check_format, check_seal, sealed
 from pdi_gym.files import read_object, write_text
+from pdi_gym.labels import brief
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem, check_problem
 from pdi_gym.processes import one_thread
@@ -178,16 +179,16 @@ class Agent(ABC):
         check_format(path, content["format"])
         if content.get("agent") != self.name:
             raise ValueError(
-                f"{path} holds {content.get('agent')!r}, not {self.name!r}: use make_agent of that name"
+                f"{path} holds {content.get('agent')!r:.60}, not {self.name!r}: use make_agent of that name"
             )
         preset, options = content.get("preset"), content.get("options")
         if not isinstance(options, dict):
-            raise ValueError(f"{path} must tell the options, got {options!r}: save it anew")
+            raise ValueError(f"{path} must tell the options, got {options!r:.60}: save it anew")
         try:
             check_choice("preset", preset, presets.PRESETS)
             options = presets.check_overrides(self.name, self.options_type, options)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"{path} cannot be used: {error}") from None
+            raise ValueError(f"{path} cannot be used: {brief(error)}") from None
         check_seal(path, content)
         return str(preset), options
 

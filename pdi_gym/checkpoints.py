@@ -17,6 +17,7 @@ from torch import Tensor
 
 from pdi_gym import presets
 from pdi_gym.files import parse_json, read_object, regular_file, whole_file, write_text
+from pdi_gym.labels import brief
 from pdi_gym.networks import Denoiser, NetworkConfig
 from pdi_gym.problem import Problem
 
@@ -29,7 +30,7 @@ _FLOATING = ("F16", "BF16", "F32", "F64")
 
 def check_format(path: Path, found: Any) -> None:
     if isinstance(found, bool) or found not in (1, FORMAT):
-        raise ValueError(f"{path} has format {found!r}, this version reads 1 and {FORMAT}: save it anew")
+        raise ValueError(f"{path} has format {found!r:.60}, this version reads 1 and {FORMAT}: save it anew")
 
 
 def sealed(content: dict[str, Any]) -> dict[str, Any]:
@@ -101,8 +102,8 @@ def _opened(path: Path) -> Iterator[Any]:
             yield file
     except SafetensorError as error:
         raise ValueError(
-            f"{path} is not a whole safetensors file ({error}): it is cut short, or a pickle, which is "
-            "never loaded; write it again with save or `pdi-gym train`"
+            f"{path} is not a whole safetensors file ({brief(error)}): it is cut short, or a pickle, "
+            "which is never loaded; write it again with save or `pdi-gym train`"
         ) from None
 
 
@@ -110,7 +111,7 @@ def _header(path: Path, file: Any) -> Header:
     said = file.metadata() or {}
     if said.get("format") not in ("1", str(FORMAT)):
         found = said.get("format")
-        raise ValueError(f"{path} has format {found!r}, this version reads 1 and {FORMAT}: save it anew")
+        raise ValueError(f"{path} has format {found!r:.60}, this version reads 1 and {FORMAT}: save it anew")
     content = parse_json(path, said["content"]) if "content" in said else None
     if not isinstance(content, dict) or (said["format"] != "1" and "digest" not in said):
         raise ValueError(f"{path} does not say in its header what it is of: save it anew")
@@ -122,7 +123,7 @@ def _header(path: Path, file: Any) -> Header:
 def check_finite(path: Path, tensors: dict[str, Tensor]) -> None:
     for name, tensor in tensors.items():
         if not torch.isfinite(tensor).all():
-            raise ValueError(f"{path} holds NaN or infinite weights in {name}: train it again")
+            raise ValueError(f"{path} holds NaN or infinite weights in {brief(name)}: train it again")
 
 
 def digest(tensors: dict[str, Tensor]) -> str:
@@ -160,7 +161,7 @@ def check_fits(config: NetworkConfig, card: dict[str, Any] | None, problem: Prob
     name, kind = type(problem).__name__, presets.kind(problem)
     if card is not None and card["problem"] != kind:
         raise ValueError(
-            f"the network was trained on problems of the kind {card['problem']!r}, {name} is {kind!r}: "
+            f"the network was trained on problems of the kind {card['problem']!r:.60}, {name} is {kind!r}: "
             "train one with `pdi-gym train` or use pdi-mc"
         )
     config.check(problem)
@@ -196,7 +197,7 @@ def load_card(folder: Path, agent: str) -> dict[str, Any]:
     check_format(path, card.get("format"))
     if card.get("agent") != agent:
         raise ValueError(
-            f"{path} is of agent {card.get('agent')!r}, not {agent!r}: use make_agent of that name"
+            f"{path} is of agent {card.get('agent')!r:.60}, not {agent!r}: use make_agent of that name"
         )
     wanted: list[tuple[str, type]] = [("problem", str), ("network", dict)]
     wanted += [("weights", str)] * (card["format"] == FORMAT) + [("fingerprints", list)] * (
@@ -204,14 +205,14 @@ def load_card(folder: Path, agent: str) -> dict[str, Any]:
     )
     for name, kind in wanted:
         if not isinstance(card.get(name), kind):
-            raise ValueError(f"{path} must tell the {name}, got {card.get(name)!r}: save it anew")
+            raise ValueError(f"{path} must tell the {name}, got {card.get(name)!r:.60}: save it anew")
     unknown = set(card["network"]) - {f.name for f in fields(NetworkConfig)}
     if unknown:
-        raise ValueError(f"{path} describes a network with unknown {', '.join(sorted(unknown))}")
+        raise ValueError(f"{path} describes a network with unknown {brief(', '.join(sorted(unknown)))}")
     try:
         NetworkConfig(**card["network"])
     except ValueError as error:
-        raise ValueError(f"{path} describes no network: {error}") from None
+        raise ValueError(f"{path} describes no network: {brief(error)}") from None
     check_seal(path, card)
     return card
 
@@ -224,7 +225,7 @@ def load_network(folder: Path, agent: str) -> tuple[Denoiser, dict[str, Any]]:
     config = NetworkConfig(**card["network"])
     _check_layout(path, header.layout, config.shapes())
     if card.get("weights") != header.digest:
-        raise ValueError(f"{path} holds other weights than its card tells: restore both")
+        raise ValueError(f"{path} holds other weights than {folder / CARD} tells: restore both")
     tensors, _ = load_tensors(path)
     check_finite(path, tensors)
     network = config.build()
@@ -237,12 +238,14 @@ def _check_same(path: Path, metadata: dict[str, Any], card: dict[str, Any]) -> N
     saved = metadata.get("network", card["network"])  # the first weights did not keep it
     own = {name: value for name, value in metadata.items() if name != "network"}
     if own != {"agent": card["agent"], "problem": card["problem"]} or not isinstance(saved, dict):
-        raise ValueError(f"{path} is of {own}, its card of {card['agent']}, {card['problem']}")
+        told = f"{card['agent']}, {brief(card['problem'])}"
+        raise ValueError(f"{path} is of {brief(own)}, {path.with_name(CARD)} of {told}: restore the card")
     for name in sorted({*saved, *card["network"]}):
         ours, theirs = card["network"].get(name), saved.get(name)
         if ours != theirs:
             raise ValueError(
-                f"{path} was saved with {name} = {theirs!r}, its card tells {ours!r}: restore the card"
+                f"{path} was saved with {name} = {theirs!r:.60}, {path.with_name(CARD)} tells {ours!r:.60}: "
+                "restore the card"
             )
 
 
@@ -252,7 +255,10 @@ def _check_layout(
     found = {name: shape for name, (_, shape) in layout.items()}
     if expected != found:
         wrong = sorted(n for n in expected.keys() | found.keys() if expected.get(n) != found.get(n))
-        raise ValueError(f"{path} does not fit its card: {', '.join(wrong[:3])} differ")
+        names = brief(", ".join(wrong[:3]))
+        raise ValueError(f"{path} does not fit {path.with_name(CARD)}: {names} differ")
     for name, (dtype, _) in layout.items():
         if dtype not in _FLOATING:
-            raise ValueError(f"{path} holds {dtype} in {name}, weights are floating-point: train it again")
+            raise ValueError(
+                f"{path} holds {dtype} in {brief(name)}, weights are floating-point: train it again"
+            )

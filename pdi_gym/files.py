@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from pdi_gym.labels import brief
+
 MOST_BYTES = 64 * 2**20
 """A longer JSON file is not ours."""
 MOST_LEVELS = 50
@@ -51,7 +53,7 @@ def _read_text(path: Path) -> str:
     try:
         return regular_file(path, MOST_BYTES).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 ({error}): it is damaged or not ours") from None
+        raise ValueError(f"{path} is not UTF-8 ({brief(error)}): it is damaged or not ours") from None
 
 
 def parse_json(path: Path, text: str) -> Any:
@@ -69,7 +71,7 @@ def parse_json(path: Path, text: str) -> Any:
             f"{path} holds JSON nested deeper than {MOST_LEVELS} levels: it is not ours"
         ) from None
     except ValueError as error:
-        raise ValueError(f"{path} is not JSON ({error}): it is cut short or not ours") from None
+        raise ValueError(f"{path} is not JSON ({brief(error)}): it is cut short or not ours") from None
     return content
 
 
@@ -78,7 +80,7 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(content) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{twice!r} is given twice")
+        raise ValueError(f"{twice!r:.60} is given twice")
     return content
 
 

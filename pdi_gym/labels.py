@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import html
 import re
+from typing import Any
 
 LONGEST = 40
 """Characters of a label in a figure."""
@@ -19,6 +20,12 @@ _MARKDOWN = re.compile(r"([\\`*\[\]<>|&$~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
 def printable(text: str) -> str:
     """One line that UTF-8 can hold: control characters and lone surrogates become escapes such as \\n."""
     return "".join(c if c.isprintable() else _escaped(c) for c in text)
+
+
+def brief(value: Any, most: int = 200) -> str:
+    """What a damaged file said, as part of an error of one line."""
+    shown = printable(str(value))
+    return shown if len(shown) <= most else f"{shown[:most]}…"
 
 
 def _escaped(character: str) -> str:

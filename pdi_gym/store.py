@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from pdi_gym.files import read_object, regular_file, whole_file, write_text
+from pdi_gym.labels import brief
 from pdi_gym.policy import TimeSharingPolicy
 
 Row = dict[str, Any]
@@ -97,7 +98,7 @@ def load_policy(path: str | Path) -> tuple[TimeSharingPolicy, np.ndarray]:
     except KeyError as missing:
         raise ValueError(f"{path} is no policy that compare stored: it lacks {missing}") from None
     except ValueError as error:
-        raise ValueError(f"{path} holds no policy: {error}") from None
+        raise ValueError(f"{path} holds no policy: {brief(error)}") from None
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -111,9 +112,9 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         with _no_huge_headers(), np.load(path, allow_pickle=False) as data:
             return dict(data)
     except (ValueError, KeyError, EOFError, SyntaxError, TypeError) as error:
-        raise ValueError(f"{path} is not a whole file of arrays ({error}): compute it anew") from None
+        raise ValueError(f"{path} is not a whole file of arrays ({brief(error)}): compute it anew") from None
     except (zipfile.BadZipFile, zlib.error, OSError, RuntimeError, MemoryError) as error:
-        raise ValueError(f"{path} is not a whole npz file ({error}): compute it anew") from None
+        raise ValueError(f"{path} is not a whole npz file ({brief(error)}): compute it anew") from None
 
 
 @contextmanager

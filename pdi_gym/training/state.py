@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pdi_gym.checkpoints import check_finite, load_tensors
+from pdi_gym.labels import brief
 from pdi_gym.training.sources import Duals, Source
 
 STATE = "state.safetensors"
@@ -94,7 +95,9 @@ def check_tensors(
         raise ValueError(f"{path} lacks {name}: the state is not whole, train anew")
     for name, tensor in tensors.items():
         if name not in known:
-            raise ValueError(f"{path} holds {name}, which this training does not have: choose another folder")
+            raise ValueError(
+                f"{path} holds {brief(name)}, which this training does not have: choose another folder"
+            )
         dtype, shape = known[name]
         if tensor.dtype != dtype or not _alike(tuple(tensor.shape), shape):
             raise ValueError(
