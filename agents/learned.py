@@ -111,7 +111,7 @@ class LearnedAgent(DiffusionAgent):
         )  # fmt: skip
         if not resume:
             self._begin(run, start)
-        writable_folder("out", folder)
+        writable_folder("out", out)
         self.network = copy.deepcopy(run.run(resume, quiet)).to("cpu")
         self.card = self._card(run, problems) | ({} if command is None else {"command": command})
         self.save(folder)

@@ -124,7 +124,7 @@ class PPO(Agent):
         options = PPOOptions(**self.overrides)
         setup = training.setup_of(env, {k: v for k, v in settings.items() if k not in own})
         described = training.describe(setup, options, seed)
-        folder = None if out is None else writable_folder("out", Path(out))
+        folder = None if out is None else writable_folder("out", out)
         if folder is not None:
             storage.claim(folder, described, resume)
             remove_leftovers(folder)

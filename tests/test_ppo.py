@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from pdi_gym import files
 from pdi_gym.agents import make_agent
 from pdi_gym.checkpoints import load_tensors, save_tensors
 from pdi_gym.envs import ErgodicEnv
@@ -194,6 +198,21 @@ def test_training_uses_the_training_split_and_the_options_it_is_given() -> None:
     assert setup["env_kwargs"] == {"split": "train", "n_users": 4} and setup["options"]["layers"] == 1
     portfolio: Any = make_agent("ppo", **TINY).learn("Portfolio-v0", steps=1, n_assets=12, n_sectors=4)
     assert portfolio._network.setup["env_kwargs"]["split"] == "train"
+
+
+def test_there_must_be_something_to_go_on_from(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"ppo\.safetensors does not exist: leave resume out"):
+        make_agent("ppo", **TINY).learn(Sensors(), steps=1, out=tmp_path, resume=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_killed_training_leaves_no_temporaries(tmp_path: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    name = files._temporary(tmp_path / "ppo.safetensors").name.replace(f"-{os.getpid()}-", f"-{dead.pid}-")
+    (tmp_path / name).write_text("half")
+    make_agent("ppo", **TINY).learn(Sensors(), steps=1, out=tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["agent.json", "ppo.safetensors", "tensorboard"]
 
 
 def test_a_flat_network_refuses_another_size(tmp_path: Path) -> None:

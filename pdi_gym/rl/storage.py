@@ -11,6 +11,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from torch import Tensor
 
 from pdi_gym.checkpoints import check_finite, load_tensors, save_tensors
+from pdi_gym.labels import brief
 from pdi_gym.training.state import number, whole
 
 FILE = "ppo.safetensors"
@@ -37,18 +38,24 @@ def read(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise ValueError(f"{folder / FILE} holds no network of ppo: give the folder of its training")
     for name, tensor in weights.items():
         if not tensor.is_floating_point():
-            raise ValueError(f"{folder / FILE} holds {tensor.dtype} in {name}, weights are floating-point")
+            raise ValueError(
+                f"{folder / FILE} holds {tensor.dtype} in {brief(name)}, weights are floating-point"
+            )
     check_finite(folder / FILE, weights)
     setup: dict[str, Any] = metadata["setup"]
     for name, kinds in _SETUP.items():
         if name not in setup or type(setup[name]) not in kinds:
-            raise ValueError(f"{folder / FILE} must tell the {name} in its setup, got {setup.get(name)!r}")
+            raise ValueError(
+                f"{folder / FILE} must tell the {name} in its setup, got {setup.get(name)!r:.60}"
+            )
     return weights, setup
 
 
 def claim(folder: Path, setup: dict[str, Any], resume: bool) -> None:
-    """Refuse to overwrite a training, or to continue another."""
+    """Refuse to overwrite a training, to continue another, or to continue none."""
     if not (folder / FILE).exists():
+        if resume:
+            raise FileNotFoundError(f"{folder / FILE} does not exist: leave resume out to begin a training")
         return
     if not resume:
         raise ValueError(f"{folder} holds a training: go on with resume, or choose another folder")
@@ -77,7 +84,7 @@ def restore(folder: Path, model: PPO, scaled: VecNormalize) -> int:
     if "progress" not in metadata:
         raise ValueError(f"{path} holds a network without its training's state: it cannot resume")
     rounds, (mean, var, count) = _progress(path, metadata["progress"])
-    _check_tensors(path, tensors, model)
+    _check_tensors(path, tensors, model, rounds)
     model.policy.load_state_dict(_part(tensors, "policy."))
     state = model.policy.optimizer.state_dict()
     state["state"] = {}
@@ -106,10 +113,10 @@ def _progress(path: Path, progress: Any) -> tuple[int, list[float]]:
     return rounds, rewards
 
 
-def _check_tensors(path: Path, tensors: dict[str, Tensor], model: PPO) -> None:
-    """Refuse a state that lacks part of this model, or holds anything else."""
+def _check_tensors(path: Path, tensors: dict[str, Tensor], model: PPO, rounds: int) -> None:
+    """Refuse a state that lacks part of this model, or holds anything else; at first Adam has no moments."""
     expected = {f"policy.{k}": tuple(v.shape) for k, v in model.policy.state_dict().items()}
-    for i, parameter in enumerate(model.policy.optimizer.param_groups[0]["params"]):
+    for i, parameter in enumerate(model.policy.optimizer.param_groups[0]["params"] if rounds else ()):
         shape = tuple(parameter.shape)
         expected |= {f"optimiser.{i}.step": (), f"optimiser.{i}.exp_avg": shape}
         expected[f"optimiser.{i}.exp_avg_sq"] = shape
@@ -117,7 +124,7 @@ def _check_tensors(path: Path, tensors: dict[str, Tensor], model: PPO) -> None:
         found = tuple(tensors[name].shape) if name in tensors else None
         if found != expected.get(name) or not tensors[name].is_floating_point():
             raise ValueError(
-                f"{path} holds {name} as {found}, this training needs {expected.get(name)}: train anew"
+                f"{path} holds {brief(name)} as {found}, this training needs {expected.get(name)}: train anew"
             )
     check_finite(path, tensors)
 

@@ -139,7 +139,10 @@ def train(
     with own_randomness(seed):
         model = _model(scaled, options, setup.graph, seed, device)
     slots = ROLLOUTS * options.n_steps * options.n_envs
+    described = describe(setup, options, seed)
     first = 0 if out is None else restore(out, model, scaled)
+    if out is not None and first == 0:  # what a stop in the first round goes on from
+        checkpoint(out, model, scaled, 0, described)
     numbers = range(first, -(-steps // slots))
     progress = track(numbers, "training", console=Console(quiet=quiet), disable=quiet)
     stopping: AbstractContextManager[list[int]] = nullcontext([]) if out is None else stop_signals()
@@ -153,7 +156,7 @@ def train(
                 watch = _Watch(charged, asked, f"{number} whole rounds of training are in {out}")
                 model.learn(slots, watch, reset_num_timesteps=False)
             if out is not None:
-                checkpoint(out, model, scaled, number + 1, describe(setup, options, seed))
+                checkpoint(out, model, scaled, number + 1, described)
     venv.close()
     return {k: v.detach().cpu().clone() for k, v in model.policy.state_dict().items()}
 

@@ -82,7 +82,8 @@ class Training:
             raise ValueError(
                 f"{self.out} holds a training state: go on with resume, or choose another folder"
             )
-        remove_leftovers(self.out), remove_leftovers(self.out / "checkpoints")
+        for folder in (self.out, self.out / "checkpoints"):
+            remove_leftovers(folder)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         with (
             Progress(*columns, disable=quiet, console=Console(quiet=quiet, soft_wrap=True)) as progress,
@@ -244,8 +245,8 @@ def require(folder: str, stored: dict[str, Any], ours: dict[str, Any]) -> None:
     for name, value in ours.items():
         if stored.get(name, value) != value:
             raise ValueError(
-                f"{folder} was trained with {name} = {stored[name]!r}, not {value!r}: give the same, or "
-                "choose another folder"
+                f"{folder} was trained with {name} = {stored[name]!r:.60}, not {value!r:.60}: give the same, "
+                "or choose another folder"
             )
 
 
