@@ -40,7 +40,7 @@ class Train:
     """Seed of weights, rollouts and minibatches."""
     device: str = "cpu"
     """Where the network is trained: cpu or cuda."""
-    out: Path | None = None
+    out: str | None = None
     """Folder for weights, state, curve and events; runs/logs/<agent>-<env> when left out."""
     resume: bool = False
     """Go on from the state in that folder."""
@@ -54,7 +54,7 @@ class Train:
                 f"agent must be one that learns, got {self.agent!r}{suggest(self.agent, learners)}; "
                 f"there are {', '.join(learners)}"
             )
-        out = self.out or Path("runs/logs") / f"{self.agent}-{self.env}"
+        out = f"runs/logs/{self.agent}-{self.env}" if self.out is None else self.out
         agent = make_agent(self.agent, **dict(parse("option", pair) for pair in self.option))
         given: dict[str, Any] = dict(parse("set", pair) for pair in self.set)
         for name in given:
@@ -80,7 +80,7 @@ class Train:
             )
         if not self.quiet:
             console.print(
-                f"Trained: {out}\nUse it: make_agent({self.agent!r}).load({str(out)!r})\n"
+                f"Trained: {out}\nUse it: make_agent({self.agent!r}).load({out!r})\n"
                 f"TensorBoard: tensorboard --logdir {out}/tensorboard",
                 soft_wrap=True,
             )

@@ -13,6 +13,9 @@ from pdi_gym.processes import in_processes
 from pdi_gym.report import events, page, tables
 from pdi_gym.store import Row, Store, slug
 
+_REPORT = (report.PAGE, "results.md", "results.csv", "tradeoff.png", "residuals.png", "denoising.png")
+"""Files of a report beside results.json."""
+
 
 def write_outputs(
     folder: Path,
@@ -62,10 +65,13 @@ def report_folder(store: Path, settings: dict[str, Any], agents: tuple[str, ...]
 
 
 def _asked(folder: Path) -> dict[str, Any] | None:
-    """The agents and settings of the report in a folder, None if it has none, {} if it is not ours."""
+    """The agents and settings of the report in a folder, None if it has none, {} if it is not ours.
+
+    A comparison writes results.json first: what lies there without it is somebody else's.
+    """
     path = folder / "results.json"
     if not path.exists():
-        return None
+        return {} if any((folder / name).exists() for name in _REPORT) else None
     try:
         content = read_object(path)
         agents = list(dict.fromkeys(row["agent"] for row in content["rows"]))
