@@ -229,6 +229,10 @@ def test_in_a_browser_without_a_network(wireless: Any) -> None:
             "WirelessPower-v0: 3 agents"
         )
         assert browser.evaluate("document.documentElement.scrollWidth") <= 390
+        size = "getComputedStyle(document.querySelector('h1')).fontSize"
+        assert browser.evaluate(size) == "24px"  # the policy admits the style sheet
+        stroke = "getComputedStyle(document.querySelector('svg path[clip-path]')).stroke"
+        assert browser.evaluate(stroke) != "none"
         sizes = browser.evaluate("[...document.querySelectorAll('figure svg')].map(e => e.clientHeight)")
         assert len(sizes) == 7 and min(sizes) > 100
         light = browser.screenshot()
