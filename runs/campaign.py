@@ -23,8 +23,8 @@ import campaign_processes
 import torch
 import tyro
 
-from pdi_gym import tracking
 from pdi_gym.files import write_text
+from pdi_gym.report import tables
 
 Unit = tuple[str, Callable[[Path], dict[str, Any]]]
 """A name, and what attacks in an empty folder and returns its record: counts, and `failures` in words."""
@@ -137,7 +137,7 @@ def main(args: Args) -> None:
         machine = f"{platform.machine()}, {platform.system()}"
         content = {
             "part": part, "command": f"python runs/campaign.py --parts {part}", "seed": args.seed,
-            "versions": tracking.versions(), "machine": machine, "total": total,
+            "versions": tables.versions(), "machine": machine, "total": total,
         }  # fmt: skip
         write_text(args.out / f"{part}.json", json.dumps(content, indent=1) + "\n")
         write_text(args.out / "results.md", page(args.out))

@@ -19,7 +19,7 @@ from pdi_gym import TimeSharingPolicy
 from pdi_gym.agents import AGENTS, make_agent
 from pdi_gym.evaluation import averages, compare, evaluate
 from pdi_gym.problems import MixtureOfGaussians, Portfolio, WirelessPower
-from pdi_gym.training_options import TrainingOptions
+from pdi_gym.training.options import TrainingOptions
 
 NAN, INF = float("nan"), float("inf")
 NO_NUMBERS: tuple[Any, ...] = ("50", "many", [1, 2], {"a": 1}, 1j, NAN, object, b"5", True)

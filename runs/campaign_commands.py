@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pdi_gym import cli
+from pdi_gym.cli import main as cli
 
 TOY = "MixtureOfGaussians2D-v0"
 COMPARE, TRAIN, RENDER = f"compare {TOY} --agents random", f"train pdi-net {TOY}", f"render {TOY}"

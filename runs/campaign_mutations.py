@@ -21,11 +21,11 @@ from campaign_damage import FORGERIES, damaged
 from pdi_gym import TimeSharingPolicy
 from pdi_gym.agents import make_agent
 from pdi_gym.checkpoints import load_network
-from pdi_gym.outputs import report_folder
 from pdi_gym.problems import MixtureOfGaussians
-from pdi_gym.sb3 import storage, training
+from pdi_gym.report.outputs import report_folder
+from pdi_gym.rl import storage, training
 from pdi_gym.store import Store, load_policy
-from pdi_gym.training_state import STATE, check_tensors, read_state
+from pdi_gym.training.state import STATE, check_tensors, read_state
 
 BATCH = 1000
 MOST_SECONDS = 5
@@ -62,7 +62,13 @@ def make(folder: Path, seed: int) -> None:
     make_agent("pdi-mc", T=5 + seed, beta=0.5).save(folder / "agent")
     rng = np.random.default_rng(seed)
     for instance in range(2):
-        row = {"agent": "a", "instance": instance, "key": f"0{instance}" * 32, "seconds": 0.5}
+        row = {
+            "agent": "a",
+            "instance": instance,
+            "key": f"0{instance}" * 32,
+            "seconds": 0.5,
+            "violation": None,
+        }
         row["metrics"] = {
             n: float(rng.random()) for n in ("objective", "mean_violation", "feasible", "modes")
         }
@@ -119,7 +125,7 @@ def _plain(content: Any) -> Any:
 
 def _state_reader() -> Callable[[Path], Any]:
     """Reads a state as a resumed training does, for the network and source that it belongs to."""
-    from pdi_gym.training import Training
+    from pdi_gym.training.loop import Training
 
     kept: list[Training] = []
     run = Training.run

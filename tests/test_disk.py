@@ -12,12 +12,12 @@ import pytest
 from pdi_gym import files
 from pdi_gym.agents import make_agent
 from pdi_gym.checkpoints import load_tensors
-from pdi_gym.cli import main
+from pdi_gym.cli.main import main
+from pdi_gym.drawing import figure
 from pdi_gym.event_files import event_writer
-from pdi_gym.experiment import Common, Run
+from pdi_gym.experiments.run import Common, Run
 from pdi_gym.files import UnwritableError
-from pdi_gym.outputs import write_outputs
-from pdi_gym.plots import figure
+from pdi_gym.report.outputs import write_outputs
 from tests.test_cli import code_of, small_disk
 
 ENV = "MixtureOfGaussians2D-v0"
@@ -116,7 +116,7 @@ def test_a_folder_that_vanishes_costs_no_more_than_itself(
         return write_outputs(folder, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr("pdi_gym.outputs.write_outputs", vanish)
+        patch.setattr("pdi_gym.report.outputs.write_outputs", vanish)
         assert code_of([*COMPARE, "--out", str(tmp_path / "out")]) == 1
     check_told(capsys, tmp_path / "out", "No such file")
     assert code_of([*COMPARE, "--out", str(tmp_path / "out")]) == 0

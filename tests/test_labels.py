@@ -17,12 +17,14 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from pdi_gym import plots, printing, tracking
+from pdi_gym import drawing
+from pdi_gym.cli import printing
 from pdi_gym.evaluation import compare
 from pdi_gym.labels import LONGEST, code_span, in_cell, in_figure, in_markdown, printable
-from pdi_gym.outputs import write_outputs
 from pdi_gym.problems import MixtureOfGaussians
-from pdi_gym.report_style import styles_apart
+from pdi_gym.report import tables
+from pdi_gym.report.outputs import write_outputs
+from pdi_gym.report.style import styles_apart
 from pdi_gym.store import slug
 from tests.test_report import Page, settings
 from tests.test_tracking import events
@@ -108,7 +110,7 @@ def test_the_table_shows_them_as_text(written: Any) -> None:
 
 def test_progress_is_one_line_each(written: Any, capsys: pytest.CaptureFixture[str]) -> None:
     for row in written[1]:
-        tracking.print_row(row)
+        tables.print_row(row)
     assert len(capsys.readouterr().out.splitlines()) == len(NASTY)
 
 
@@ -156,7 +158,7 @@ def test_tensorboard_has_a_run_for_each(written: Any) -> None:
 def test_labels_of_figures_are_short_and_distinct() -> None:
     shown = [in_figure(label) for label in NASTY.values()]
     assert len(set(shown)) == len(shown) and all(len(s.replace("\\$", "$")) <= LONGEST for s in shown)
-    fig = plots.tradeoff({label: (float(i), float(i)) for i, label in enumerate(NASTY.values())})
+    fig = drawing.tradeoff({label: (float(i), float(i)) for i, label in enumerate(NASTY.values())})
     assert len(fig.axes[0].get_legend().get_texts()) == len(NASTY)
 
 

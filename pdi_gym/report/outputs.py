@@ -13,7 +13,7 @@ from pdi_gym.processes import in_processes
 from pdi_gym.report import events, page, tables
 from pdi_gym.store import Row, Store, slug
 
-_REPORT = (report.PAGE, "results.md", "results.csv", "tradeoff.png", "residuals.png", "denoising.png")
+_REPORT = (page.PAGE, "results.md", "results.csv", "tradeoff.png", "residuals.png", "denoising.png")
 """Files of a report beside results.json."""
 
 
