@@ -62,16 +62,9 @@ def make(folder: Path, seed: int) -> None:
     make_agent("pdi-mc", T=5 + seed, beta=0.5).save(folder / "agent")
     rng = np.random.default_rng(seed)
     for instance in range(2):
-        row = {
-            "agent": "a",
-            "instance": instance,
-            "key": f"0{instance}" * 32,
-            "seconds": 0.5,
-            "violation": None,
-        }
-        row["metrics"] = {
-            n: float(rng.random()) for n in ("objective", "mean_violation", "feasible", "modes")
-        }
+        names = ("objective", "mean_violation", "feasible", "modes")
+        row = {"agent": "a", "instance": instance, "key": f"0{instance}" * 32, "seconds": 0.5}
+        row |= {"metrics": {name: float(rng.random()) for name in names}, "violation": None}
         policy = TimeSharingPolicy(rng.random((4, 2)), rng.random(4), duals=rng.random((1, 1)))
         Store(folder).save(row, {"options": {"T": 5}}, policy, rng.random(1))
 

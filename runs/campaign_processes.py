@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import functools
+import importlib
 import json
 import multiprocessing
 import random
@@ -20,8 +21,12 @@ from typing import Any
 
 import torch
 
-from pdi_gym import cli, store
+from pdi_gym import store
 from pdi_gym.checkpoints import load_tensors
+from pdi_gym.cli import main as cli
+
+for _late in ("report.outputs", "rl.training", "training.curve"):
+    importlib.import_module(f"pdi_gym.{_late}")  # so that kills fall into the work, not into imports
 
 Attack = Callable[[Path], dict[str, Any]]
 ENV = "MixtureOfGaussians2D-v0"
