@@ -8,8 +8,9 @@ WORKERS ?= 2
 COMPARE_FLAGS ?=
 
 CAPABILITY ?= default
+LOWEST := build/lowest
 
-.PHONY: compare test test-numeric room clean
+.PHONY: compare test test-numeric test-lowest room clean
 
 # Fewer than the preset's 1024 decisions per policy: the samplers of portfolios and mixtures are the slow ones.
 PORTFOLIO := --instances 1 --n 128
@@ -35,6 +36,16 @@ test-numeric: $(VENV)/.installed-dev
 	@echo "== Running the numeric tests with ATEN_CPU_CAPABILITY=$(CAPABILITY)"
 	ATEN_CPU_CAPABILITY=$(CAPABILITY) $(BIN)/python -m pytest -n $(WORKERS) -m numeric
 
+# The lowest versions that setup.cfg promises, in an environment of their own.
+test-lowest:
+	@echo "== Installing the lowest promised versions in $(LOWEST)"
+	$(PYTHON) -m venv --clear $(LOWEST)
+	$(PYTHON) tests/lowest.py > $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/pip install --quiet "$$(grep '^torch==' $(LOWEST)/constraints.txt)"
+	$(LOWEST)/bin/pip install --quiet -c $(LOWEST)/constraints.txt -e ".[convex,dev]"
+	@echo "== Running the tests"
+	$(LOWEST)/bin/python -m pytest -n $(WORKERS)
+
 # How much room every tolerance has under each of them; some ten minutes.
 room: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.room
@@ -45,7 +56,7 @@ clean:
 # torch comes first and pinned: asked for by another package, pip would take a build with CUDA.
 $(VENV)/.torch: constraints.txt
 	@echo "== Creating $(VENV) and installing torch"
-	$(PYTHON) -c 'import sys; sys.exit("pdi-gym needs Python 3.10 or newer" if sys.version_info < (3, 10) else 0)'
+	$(PYTHON) -c 'import sys; sys.exit("pdi-gym needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet "$$(grep '^torch==' constraints.txt)"
 	@touch $@

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy.integrate import trapezoid
 from torch import Tensor
 
 from pdi_gym.agents import make_agent
@@ -41,7 +42,7 @@ def quadrature(z: float, sigma: float, scale: float, clip: bool) -> float:
         x = np.linspace(-0.5, 0.5, 20_001) if not clip else np.linspace(-12, 12, 200_001)
         inside = np.clip(x, -0.5, 0.5)
         energy = 3 * inside - 4 * inside**2 + 2 * inside
-        return float(np.log(np.trapezoid(np.exp(-energy - (z - scale * x) ** 2 / (2 * sigma**2)), x)))
+        return float(np.log(trapezoid(np.exp(-energy - (z - scale * x) ** 2 / (2 * sigma**2)), x)))
 
     return (log_mass(z + 1e-4) - log_mass(z - 1e-4)) / 2e-4
 
