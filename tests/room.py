@@ -200,12 +200,14 @@ def record(out: Path, arguments: list[str]) -> int:
 
 @dataclass
 class Row:
-    """One comparison in the source, under every setting."""
+    """One comparison in the source, under every setting: its tightest case, and the one that drifts most."""
 
     place: str
     test: str
     rooms: dict[str, float]
     drift: float
+    moving: str
+    moving_rooms: dict[str, float]
 
     @property
     def marked(self) -> bool:
@@ -227,12 +229,19 @@ def rows(measured: dict[str, dict[str, list[float]]]) -> list[Row]:
         place, test = key.split("\n")
         series = {name: by_key[key] for name, by_key in measured.items() if key in by_key}
         rooms = {name: min(values) for name, values in series.items()}
-        row = Row(place, test.split("::", 1)[1], rooms, moved(list(series.values())))
+        test = test.split("::", 1)[1]
+        row = Row(place, test, rooms, moved(list(series.values())), test, rooms)
         best = found.setdefault(place, row)
-        drift = max(row.drift, best.drift)
-        found[place] = row if min(rooms.values()) < min(best.rooms.values()) else best
-        found[place].drift = drift
+        if row.drift > best.drift:
+            best.drift, best.moving, best.moving_rooms = row.drift, test, rooms
+        if min(rooms.values()) < min(best.rooms.values()):
+            best.test, best.rooms = test, rooms
     return sorted(found.values(), key=lambda row: min(row.rooms.values()))
+
+
+def cells(rooms: dict[str, float], names: Sequence[str]) -> list[str]:
+    """A number for each setting that measured one."""
+    return [f"{rooms[n]:9.3f}" if n in rooms else " " * 9 for n in names]
 
 
 def table(listed: list[Row], names: Sequence[str], show: int) -> str:
@@ -240,9 +249,12 @@ def table(listed: list[Row], names: Sequence[str], show: int) -> str:
     lines = ["  ".join([f"{n:>9}" for n in names] + ["    drift  where"])]
     for k, row in enumerate(listed):
         if k < show or row.marked:
-            cells = [f"{row.rooms[n]:9.3f}" if n in row.rooms else " " * 9 for n in names]
             mark = "!" if row.marked else " "
-            lines.append("  ".join([*cells, f"{row.drift:9.2g}{mark} {row.place} {row.test}"]))
+            lines.append(
+                "  ".join([*cells(row.rooms, names), f"{row.drift:9.2g}{mark} {row.place} {row.test}"])
+            )
+            if row.marked and row.moving != row.test:
+                lines.append("  ".join([*cells(row.moving_rooms, names), f"{'':11}drifts in {row.moving}"]))
     marked = sum(row.marked for row in listed)
     lines.append(f"{len(listed)} lines compare numbers; {marked} are marked !")
     return "\n".join(lines)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.room import Instrument, Recorder, moved, rows
+from tests.room import Instrument, Recorder, moved, rows, table
 
 CASES = {
     "assert 0.25 < 1.0": 0.75,
@@ -62,3 +62,6 @@ def test_drift_and_the_tightest_case_of_a_line() -> None:
     (row,) = rows({"default": {steady: [0.1], moving: [0.8]}, "avx2": {steady: [0.1], moving: [0.4]}})
     assert row.test == "test[a]" and row.rooms == {"default": 0.1, "avx2": 0.1}
     assert row.drift == pytest.approx(1) and row.marked
+    assert row.moving == "test[b]" and row.moving_rooms == {"default": 0.8, "avx2": 0.4}
+    text = table([row], ["default", "avx2"], 1)
+    assert "m:1 test[a]" in text and "0.800      0.400" in text and "drifts in test[b]" in text
