@@ -13,21 +13,18 @@ from pdi_gym import drawing
 from pdi_gym.evaluation import Row
 from pdi_gym.experiments.run import logarithmic
 from pdi_gym.files import write_text
+from pdi_gym.metrics import value
 from pdi_gym.report import tables
-
-
-def metric(row: Row, name: str) -> float:
-    return float(row["seconds"] if name == "seconds" else row["metrics"][name])
 
 
 def paired_difference(
     rows: list[Row], base: list[Row], name: str, resamples: int = 10_000
 ) -> tuple[float, float, float, int]:
     """Mean of row − base over the instances of both, its 95 % bootstrap interval, and their number."""
-    other = {(r.get("case"), r["instance"]): metric(r, name) for r in base}
+    other = {(r.get("case"), r["instance"]): value(r, name) for r in base}
     pairs = [(r.get("case"), r["instance"]) for r in rows]
     values = np.array(
-        [metric(r, name) - other[k] for r, k in zip(rows, pairs, strict=True) if k in other], dtype=float
+        [value(r, name) - other[k] for r, k in zip(rows, pairs, strict=True) if k in other], dtype=float
     )
     if len(values) < 2:
         return float(values.mean()), math.nan, math.nan, len(values)

@@ -18,8 +18,9 @@ from pdi_gym import seeding
 from pdi_gym.agents import make_agent
 from pdi_gym.envs import ErgodicEnv, make_env
 from pdi_gym.evaluation import compare
+from pdi_gym.metrics import columns
 from pdi_gym.report.outputs import write_outputs
-from pdi_gym.report.tables import columns, running_averages
+from pdi_gym.report.tables import running_averages
 from pdi_gym.store import Store, slug
 from tests.cases import Sensors
 

@@ -11,6 +11,7 @@ from rich.text import Text
 from pdi_gym.agents import AGENTS
 from pdi_gym.envs import ENV_IDS, make_env
 from pdi_gym.labels import printable
+from pdi_gym.metrics import columns
 from pdi_gym.report import tables
 from pdi_gym.store import Row
 from pdi_gym.time_sharing import violations
@@ -69,7 +70,7 @@ def _ids(ids: list[str]) -> str:
 
 def comparison_table(rows: list[Row], title: str, width: int) -> Table:
     """One line per agent: mean ± standard deviation over instances, or means alone in a narrow window."""
-    names = tables.columns(rows)
+    names = columns(rows)
     narrow = width < 20 + 16 * len(names)
     unmet = violations.notes(rows)
     said = f"mean {'' if narrow else '± standard deviation '}over instances"

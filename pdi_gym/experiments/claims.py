@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pdi_gym.report.statistics import DIRECTIONS, Interval, Paired, paired
+from pdi_gym import metrics
+from pdi_gym.report.statistics import Interval, Paired, paired
 from pdi_gym.store import Row
 
 HOLDS, WEAKER, FAILS, UNKNOWN = "holds", "holds weaker", "does not hold", "cannot be told"
@@ -71,11 +72,7 @@ def overall(verdicts: Iterable[str]) -> str:
 
 def by_instance(rows: Iterable[Row], agent: str, metric: str) -> dict[int, float]:
     """{instance: value} of one agent."""
-    return {
-        row["instance"]: row["seconds"] if metric == "seconds" else row["metrics"][metric]
-        for row in rows
-        if row["agent"] == agent
-    }
+    return {row["instance"]: metrics.value(row, metric) for row in rows if row["agent"] == agent}
 
 
 def beats(
@@ -99,7 +96,7 @@ def beats(
     said = "no figure given" if paper is None else f"{paper[0]:g} against {paper[1]:g}"
     if missing := [name for name, v in values.items() if not v]:
         return Claim(claim, said, "not measured", UNKNOWN, f"not run: {', '.join(missing)}")
-    direction = DIRECTIONS[metric] if direction is None else direction
+    direction = metrics.metric(metric).direction if direction is None else direction
     needed = 0.0 if paper is None else max(direction * (paper[0] - paper[1]) / 2, 0.0)
     pair = paired(values[own], values[other], direction)
     verdict = judge(oriented(pair.interval, direction), needed)

@@ -19,6 +19,7 @@ from pdi_gym.envs import make_env
 from pdi_gym.evaluation import compare, named_agent
 from pdi_gym.experiments.claims import Claim, by_instance
 from pdi_gym.files import whole_file, write_text
+from pdi_gym.metrics import axis_label
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
 from pdi_gym.report import tables
@@ -30,16 +31,6 @@ if TYPE_CHECKING:
 
 RESULTS, LOGS = Path("runs/results"), Path("runs/logs")
 
-LABELS = {
-    "mean_rate": "mean rate (bit/s/Hz)", "p5_rate": "5 % rate (bit/s/Hz)", "p1_rate": "1 % rate (bit/s/Hz)",
-    "feasible": "feasible fraction",
-    "mean_return": "mean return", "n_eff": "effective number of assets", "top1_count": "distinct top assets",
-    "objective": "objective (minimised)", "modes": "modes visited", "seconds": "seconds",
-}  # fmt: skip
-"""Axis labels of the metrics, with units where they have one."""
-VIOLATIONS = {"mean_violation": "mean violation", "sum_violation": "sum of violations"}
-UNITS = {"mean_rate": "bit/s/Hz", "mean_return": "variance", "modes": "standard deviations"}
-"""Unit of a problem's residuals, by a metric that only this problem has."""
 FAST_WIRELESS = (
     "Preset fast (T = 100, Monte-Carlo score with 2 candidates) instead of T = 500 and a trained network."
 )
@@ -70,14 +61,6 @@ def sample_of(args: Any) -> str:
     if hasattr(args, "networks"):
         return f"{args.networks} test networks, {args.n} decisions per policy, seed {args.seed}."
     return f"{args.instances} test instances, {args.n} portfolios per policy, seed {args.seed}."
-
-
-def axis_label(metric: str, rows: Sequence[Row]) -> str:
-    """Name and unit of a metric, violations in the unit of the rows' problem."""
-    if metric not in VIOLATIONS:
-        return LABELS[metric]
-    unit = next((u for m, u in UNITS.items() if rows and m in rows[0]["metrics"]), None)
-    return VIOLATIONS[metric] + (f" ({unit})" if unit else "")
 
 
 def available(problem: Problem, *names: str) -> list[str]:

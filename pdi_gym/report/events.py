@@ -11,12 +11,12 @@ import numpy as np
 from pdi_gym import drawing
 from pdi_gym.event_files import event_writer
 from pdi_gym.labels import code_span, in_figure, printable
+from pdi_gym.metrics import columns, metric
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
 from pdi_gym.problems.mixture import MixtureOfGaussians
 from pdi_gym.problems.wireless import WirelessPower
-from pdi_gym.report.statistics import DIRECTIONS
-from pdi_gym.report.tables import Running, columns, command, markdown_table, mean_std
+from pdi_gym.report.tables import Running, command, markdown_table, mean_std
 from pdi_gym.store import Row, Store, slug
 
 MOST_SLOTS = 250
@@ -98,7 +98,7 @@ def layout(names: list[str]) -> Any:
             ],
         )
 
-    judged = {name: f"metrics/{name}" for name in names if name in DIRECTIONS}
+    judged = {name: f"metrics/{name}" for name in names if metric(name).direction}
     slots = {title: f"slots/{name}" for name, title in _SLOTS.items()}
     sampler = {title: f"sampler/{name}" for name, title in _SAMPLER.items()}
     return pb.Layout(

@@ -12,15 +12,15 @@ import numpy as np
 
 from pdi_gym.files import write_text
 from pdi_gym.labels import in_cell, in_html
+from pdi_gym.metrics import columns, metric, value
 from pdi_gym.problem import Problem
 from pdi_gym.problems.wireless import WirelessPower
 from pdi_gym.report import figures
-from pdi_gym.report.statistics import DIRECTIONS, best, bootstrap, paired, pareto
-from pdi_gym.report.style import MEANINGS, security_policy, styles_apart
+from pdi_gym.report.statistics import best, bootstrap, paired, pareto
+from pdi_gym.report.style import security_policy, styles_apart
 from pdi_gym.report.tables import (
     by_agent,
     cell,
-    columns,
     command,
     mean_std,
     running_averages,
@@ -137,7 +137,7 @@ def _table(label: str, head: list[str], body: list[list[str]], kind: str = "numb
 
 
 def _heading(name: str, mark: str = "") -> str:
-    arrow = {1: ("↑", "larger is better"), -1: ("↓", "smaller is better")}.get(DIRECTIONS.get(name, 0))
+    arrow = {1: ("↑", "larger is better"), -1: ("↓", "smaller is better")}.get(metric(name).direction)
     text = in_html(name) + mark
     return text if arrow is None else f'{text} <abbr title="{arrow[1]}">{arrow[0]}</abbr>'
 
@@ -146,7 +146,7 @@ def _results(groups: Groups) -> str:
     rows = [row for own in groups.values() for row in own]
     names = columns(rows)
     stats = {agent: {c: mean_std(own, c) for c in names} for agent, own in groups.items()}
-    winners = {c: best({a: s[c][0] for a, s in stats.items()}, DIRECTIONS.get(c, 0)) for c in names}
+    winners = {c: best({a: s[c][0] for a, s in stats.items()}, metric(c).direction) for c in names}
     front = pareto(_points(groups))
     body = []
     for agent, values in stats.items():
@@ -158,10 +158,7 @@ def _results(groups: Groups) -> str:
                 open_tag, note = '<td class="best">', '<span class="hidden"> (best)</span>'
             line.append(f"{open_tag}{cell(*values[c])}{note}</td>")
         body.append(line)
-    notes = "".join(
-        f"<dt>{in_html(c)}</dt><dd>{in_html(MEANINGS.get(c, 'a figure of the problem itself'))}</dd>"
-        for c in names
-    )
+    notes = "".join(f"<dt>{in_html(c)}</dt><dd>{in_html(metric(c).meaning)}</dd>" for c in names)
     unmet = violations.notes(rows)
     head = [_heading(c, f" {violations.MARK}" if unmet and c == "feasible" else "") for c in names]
     return (
@@ -175,12 +172,12 @@ def _results(groups: Groups) -> str:
 
 
 def _values(own: list[Row], column: str) -> dict[int, float]:
-    return {r["instance"]: r["seconds"] if column == "seconds" else r["metrics"][column] for r in own}
+    return {row["instance"]: value(row, column) for row in own}
 
 
 def _judged(groups: Groups) -> list[str]:
     """Columns with a direction."""
-    return [c for c in columns([row for own in groups.values() for row in own]) if c in DIRECTIONS]
+    return [c for c in columns([row for own in groups.values() for row in own]) if metric(c).direction]
 
 
 def _intervals(groups: Groups) -> str:
@@ -213,7 +210,7 @@ def _differences(groups: Groups, baseline: str) -> str:
     for agent, own in others.items():
         line = [in_html(agent)]
         for c in names:
-            line.append(_difference(_values(own, c), _values(groups[baseline], c), DIRECTIONS[c]))
+            line.append(_difference(_values(own, c), _values(groups[baseline], c), metric(c).direction))
         body.append(line)
     return (
         _table(f"Agent minus {baseline}, instance by instance", ["agent", *map(_heading, names)], body)

@@ -9,12 +9,6 @@ import numpy as np
 
 from pdi_gym.validation import check_int
 
-DIRECTIONS = {
-    "objective": -1, "mean_violation": -1, "sum_violation": -1, "seconds": -1, "feasible": 1,
-    "feasible_single": 1, "mean_rate": 1, "p5_rate": 1, "p1_rate": 1, "mean_return": 1,
-}  # fmt: skip
-"""+1 where larger is better and −1 where smaller is; a metric that is not named only describes."""
-
 
 @dataclass(frozen=True)
 class Interval:

@@ -1,27 +1,9 @@
-"""The report page's style sheet, what its policy admits, and the words that explain its columns."""
+"""The report page's style sheet and what its policy admits."""
 
 import base64
 import hashlib
 import re
 from html import unescape
-
-MEANINGS = {
-    "objective": "E f0, minimised",
-    "mean_violation": "mean over constraints of the positive part of the average residual",
-    "feasible": "share of constraints met by averages over all horizons",
-    "feasible_single": "share of constraints met within one horizon, what a user lives through",
-    "mean_rate": "average rate of a user, bit/s/Hz",
-    "p5_rate": "rate that 95 % of the users exceed",
-    "p1_rate": "rate that 99 % of the users exceed",
-    "sum_violation": "total rate that users fall short of the requirement",
-    "mean_return": "average return of a slot",
-    "n_eff": "effective number of assets in a portfolio, exp of its entropy",
-    "top1_entropy": "entropy of the largest holding over the policy's portfolios, nats",
-    "top1_count": "number of assets that are some portfolio's largest holding",
-    "modes": "modes that the policy visits",
-    "mode_entropy": "entropy of the visits to modes, nats",
-    "seconds": "time to sample the policy on one thread",
-}
 
 STYLE = """
 :root{color-scheme:light dark;--bg:#fff;--ink:#1b1f24;--soft:#59636e;--line:#d5dae0;--mark:#d9f2e3;

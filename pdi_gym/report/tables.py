@@ -20,6 +20,7 @@ import torch
 from pdi_gym import drawing, seeding
 from pdi_gym.files import whole_file, write_text
 from pdi_gym.labels import code_span, in_markdown, printable
+from pdi_gym.metrics import columns, value
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
 from pdi_gym.store import Row, Store
@@ -57,18 +58,9 @@ def by_agent(rows: Iterable[Row]) -> dict[str, list[Row]]:
     return dict(groups)
 
 
-def columns(rows: list[Row]) -> list[str]:
-    """Metric names in the order of their first appearance, then the seconds.
-
-    The largest residual and the standard errors over paths are in the rows and not in tables.
-    """
-    names = dict.fromkeys(name for row in rows for name in row["metrics"])
-    return [*(n for n in names if n != "worst_residual" and not n.endswith("_se")), "seconds"]
-
-
 def mean_std(rows: list[Row], column: str) -> tuple[float, float]:
     """Mean and standard deviation over instances; the latter NaN for one instance."""
-    values = np.array([row["seconds"] if column == "seconds" else row["metrics"][column] for row in rows])
+    values = np.array([value(row, column) for row in rows])
     return float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else math.nan
 
 
