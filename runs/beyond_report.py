@@ -15,6 +15,7 @@ from pdi_gym.experiments.run import logarithmic
 from pdi_gym.files import write_text
 from pdi_gym.metrics import value
 from pdi_gym.report import tables
+from pdi_gym.report.figures import style as agent_style
 
 
 def paired_difference(
@@ -67,7 +68,7 @@ def pareto(rows: list[Row], quality: str, label: str, name: str) -> Any:
     least = 1e-6 * max(violations.values())  # below it, rounding
     violations = {agent: v if v > least else 0.0 for agent, v in violations.items()}
     for agent, own in groups.items():
-        style = drawing.agent_style(bases.index(agent.removesuffix(" + weights")))
+        style = agent_style(bases.index(agent.removesuffix(" + weights")))
         style |= {"ms": 8, "ls": "", "clip_on": False, "zorder": 3}
         if agent not in bases:
             style |= {"markerfacecolor": "none", "markeredgewidth": 1.5}

@@ -17,12 +17,11 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from pdi_gym import drawing
 from pdi_gym.cli import printing
 from pdi_gym.evaluation import compare
 from pdi_gym.labels import LONGEST, code_span, in_cell, in_figure, in_markdown, printable
 from pdi_gym.problems import MixtureOfGaussians
-from pdi_gym.report import tables
+from pdi_gym.report import figures, tables
 from pdi_gym.report.outputs import write_outputs
 from pdi_gym.report.style import styles_apart
 from pdi_gym.store import slug
@@ -158,8 +157,9 @@ def test_tensorboard_has_a_run_for_each(written: Any) -> None:
 def test_labels_of_figures_are_short_and_distinct() -> None:
     shown = [in_figure(label) for label in NASTY.values()]
     assert len(set(shown)) == len(shown) and all(len(s.replace("\\$", "$")) <= LONGEST for s in shown)
-    fig = drawing.tradeoff({label: (float(i), float(i)) for i, label in enumerate(NASTY.values())})
-    assert len(fig.axes[0].get_legend().get_texts()) == len(NASTY)
+    points = {label: (float(i), float(i)) for i, label in enumerate(NASTY.values())}
+    fig = figures.tradeoff(points, dict.fromkeys(points, (0.0, 0.0))).figure
+    assert len(fig.legends[0].get_texts()) == len(NASTY)
 
 
 @pytest.mark.parametrize(

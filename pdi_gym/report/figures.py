@@ -1,4 +1,4 @@
-"""The report's figures as inline SVG: narrow enough for a phone, in the page's own ink."""
+"""The figures of a comparison, drawn once: inline SVG in the page's own ink, and PNG files beside it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -14,6 +15,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
+from pdi_gym.files import whole_file
 from pdi_gym.labels import in_figure, in_html
 from pdi_gym.problem import Problem
 from pdi_gym.problems.wireless import WirelessPower
@@ -35,9 +37,11 @@ _THEME: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Picture:
-    """One figure of the page."""
+    """One figure of a comparison."""
 
-    svg: str
+    name: str
+    """Unique in a page; also that of its file."""
+    figure: Figure
     alt: str
     """What it shows, for those who cannot see it."""
     caption: str
@@ -87,22 +91,28 @@ def _violation_scale(axis: Any, values: np.ndarray) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def to_svg(fig: Figure, alt: str, prefix: str) -> str:
-    """Inline SVG: ids made unique in the page by `prefix`, ink as `currentColor`, alt text as its label."""
+def to_svg(picture: Picture) -> str:
+    """Inline SVG: ids made unique in the page by its name, ink as `currentColor`, alt text as its label."""
     buffer = io.StringIO()
-    fig.savefig(buffer, format="svg", metadata={"Date": None})
+    picture.figure.savefig(buffer, format="svg", metadata={"Date": None})
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<(metadata|style)\b.*?</\1>", "", text, flags=re.DOTALL)
 
     def change(tag: re.Match[str]) -> str:
-        own = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', tag[0])
-        own = re.sub(r'(href="|url\()#', rf"\1#{prefix}-", own)
+        own = re.sub(r'\bid="([^"]+)"', rf'id="{picture.name}-\1"', tag[0])
+        own = re.sub(r'(href="|url\()#', rf"\1#{picture.name}-", own)
         return own.replace(INK, "currentColor").replace("xlink:href", "href")
 
     head, body = re.sub(r"<[^>]+>", change, text).split(">", 1)  # tags alone: what is written stays as it is
     head = re.sub(r' (width|height|version|xmlns\S*)="[^"]*"', "", head)
-    return f'{head} role="img" aria-label="{in_html(alt)}">{body}'
+    return f'{head} role="img" aria-label="{in_html(picture.alt)}">{body}'
+
+
+def write_png(picture: Picture, path: Path) -> None:
+    """The same figure on white, readable at the width of a page of text."""
+    with whole_file(path) as temporary:
+        picture.figure.savefig(temporary, format="png", dpi=200, facecolor="white")
 
 
 def tradeoff(points: Mapping[str, tuple[float, float]], spread: Mapping[str, tuple[float, float]]) -> Picture:
@@ -133,7 +143,7 @@ def tradeoff(points: Mapping[str, tuple[float, float]], spread: Mapping[str, tup
         "Down and left is better. Dashed: the front of agents that no other beats in both. "
         "Whiskers: one standard deviation over instances."
     )
-    return Picture(to_svg(fig, alt, "tradeoff"), alt, caption)
+    return Picture("tradeoff", fig, alt, caption)
 
 
 def rate_curves(residuals: Mapping[str, np.ndarray], problem: WirelessPower, instance: int) -> Picture:
@@ -169,7 +179,7 @@ def rate_curves(residuals: Mapping[str, np.ndarray], problem: WirelessPower, ins
         f"Rates of the users of network {instance}. Lower at the dashed line is better: "
         f"fewer users fall short of {problem.r_min:g}."
     )
-    return Picture(to_svg(fig, alt, "rates"), alt, caption)
+    return Picture("rates", fig, alt, caption)
 
 
 def residual_curves(residuals: Mapping[str, np.ndarray], problem: Problem, instance: int) -> Picture:
@@ -190,7 +200,7 @@ def residual_curves(residuals: Mapping[str, np.ndarray], problem: Problem, insta
     caption = (
         f"Average residuals of the constraints of instance {instance}. Higher at the dashed line is better."
     )
-    return Picture(to_svg(fig, alt, "residuals"), alt, caption)
+    return Picture("residuals", fig, alt, caption)
 
 
 def violation_over_slots(curves: Mapping[str, np.ndarray], instance: int) -> Picture:
@@ -212,26 +222,30 @@ def violation_over_slots(curves: Mapping[str, np.ndarray], instance: int) -> Pic
         f"One horizon of {horizon} slots on instance {instance}: "
         "the mean violation of the average over the slots so far."
     )
-    return Picture(to_svg(fig, alt, "slots"), alt, caption)
+    return Picture("slots", fig, alt, caption)
 
 
-def dual_paths(traces: Traces, instance: int) -> Picture:
-    """Largest and mean multiplier along the sampler's steps."""
+def along_the_sampler(traces: Traces, instance: int) -> Picture:
+    """Largest multiplier and mean violation along the sampler's steps."""
     fig, (upper, lower) = _figure(4.2, len(traces), rows=2)
+    violations = {agent: np.maximum(t["residuals"], 0).mean(-1) for agent, t in traces.items()}
     for i, (agent, trace) in enumerate(traces.items()):
         share = trace["step"] / max(trace["step"][-1], 1)
         look = {"lw": 1.3, "ms": 4, "markevery": 8, "label": in_figure(agent), **style(i)}
         upper.plot(share, trace["duals"].max(-1), **look)
-        lower.plot(share, trace["duals"].mean(-1), **look)
-    for ax, name in ((upper, "largest λ"), (lower, "mean λ")):
-        ax.set_yscale("symlog", linthresh=0.1)
-        ax.set(ylabel=name, ylim=(0, None))
-    lower.set(xlabel="fraction of the sampler's steps")
+        lower.plot(share, violations[agent], **look)
+    upper.set_yscale("symlog", linthresh=0.1)
+    upper.set(ylabel="largest λ", ylim=(0, None))
+    _violation_scale(lower.yaxis, np.concatenate([v[len(v) // 10 :] for v in violations.values()]))
+    lower.set(xlabel="fraction of the sampler's steps", ylabel="violation of a step")
     _legend(fig, upper)
     alt = f"Multipliers along the sampler on instance {instance}. Largest at the end: "
     alt += ", ".join(f"{a} {t['duals'][-1].max():.3g}" for a, t in traces.items()) + "."
-    caption = f"Multipliers on instance {instance} while the sampler runs; averaged over its groups."
-    return Picture(to_svg(fig, alt, "duals"), alt, caption)
+    caption = (
+        f"The largest multiplier and the mean violation of a step's decisions on instance {instance}, "
+        "averaged over the sampler's groups."
+    )
+    return Picture("denoising", fig, alt, caption)
 
 
 def network_map(agent: str, index: int, residuals: np.ndarray, problem: WirelessPower) -> Picture:
@@ -252,4 +266,4 @@ def network_map(agent: str, index: int, residuals: np.ndarray, problem: Wireless
     ax.plot(*receivers[~met].T, "X", ms=7, mfc=MISSED, mec=INK, mew=0.4, zorder=3)
     ax.set(aspect="equal", xticks=[], yticks=[])
     alt = f"Map of the network under {agent}: {int(met.sum())} of {len(met)} users get their rate."
-    return Picture(to_svg(fig, alt, f"map{index}"), alt, f"{agent}: {int(met.sum())} of {len(met)} served")
+    return Picture(f"map{index}", fig, alt, f"{agent}: {int(met.sum())} of {len(met)} served")

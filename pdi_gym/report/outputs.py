@@ -10,7 +10,7 @@ from typing import Any
 from pdi_gym.files import check_own_folder, read_object, whole_folder
 from pdi_gym.problem import Problem
 from pdi_gym.processes import in_processes
-from pdi_gym.report import events, page, tables
+from pdi_gym.report import events, figures, page, tables
 from pdi_gym.store import Row, Store, slug
 
 _REPORT = (page.PAGE, "results.md", "results.csv", "tradeoff.png", "residuals.png", "denoising.png")
@@ -41,7 +41,7 @@ def write_outputs(
     with whole_folder(folder / "tensorboard") as runs:
         calls: list[Any] = [
             (page.write_report, (folder, rows, settings, problem, baseline, store)),
-            (_write_pictures, (runs / "comparison", folder, rows, hparams, store)),
+            (_write_pictures, (runs / "comparison", folder, rows, hparams, problem, store)),
         ]
         calls += [
             (events.write_run, (runs / slug(agent), store, own, running[agent], problem, hparams[agent]))
@@ -81,6 +81,25 @@ def _asked(folder: Path) -> dict[str, Any] | None:
 
 
 def _write_pictures(
-    run: Path, folder: Path, rows: list[Row], hparams: dict[str, dict[str, Any]], store: Store
+    run: Path,
+    folder: Path,
+    rows: list[Row],
+    hparams: dict[str, dict[str, Any]],
+    problem: Problem,
+    store: Store,
 ) -> None:
-    events.write_comparison(run, rows, hparams, tables.write_figures(folder, rows, store))
+    """The main figures as PNG files, and the events that compare the agents with these."""
+    first = min(row["instance"] for row in rows)
+    stored = {row["agent"]: store.policy(row) for row in rows if row["instance"] == first}
+    traces = {agent: p.info["trace"] for agent, (p, _) in stored.items() if "trace" in p.info}
+    with figures.theme():
+        pictures = [
+            figures.tradeoff(*tables.points_of(tables.by_agent(rows))),
+            figures.residual_curves({agent: r for agent, (_, r) in stored.items()}, problem, first),
+        ]
+        if traces:
+            pictures.append(figures.along_the_sampler(traces, first))
+        paths = {picture.name: folder / f"{picture.name}.png" for picture in pictures}
+        for picture in pictures:
+            figures.write_png(picture, paths[picture.name])
+    events.write_comparison(run, rows, hparams, paths)

@@ -23,6 +23,7 @@ from pdi_gym.report.tables import (
     cell,
     command,
     mean_std,
+    points_of,
     running_averages,
     versions,
 )
@@ -109,7 +110,7 @@ def page(store: Store, groups: Groups, settings: dict[str, Any], problem: Proble
 
 
 def _summary(groups: Groups) -> str:
-    points = _points(groups)
+    points = points_of(groups)[0]
     shares = {agent: mean_std(own, "feasible")[0] for agent, own in groups.items()}
     cheapest = min(best(shares, 1), key=lambda a: points[a][1])
     return (
@@ -117,13 +118,6 @@ def _summary(groups: Groups) -> str:
         f"largest share of constraints met on average is {max(shares.values()):.4g}; of the agents that "
         f"reach it, <b>{in_html(cheapest)}</b> has the best objective."
     )
-
-
-def _points(groups: Groups) -> dict[str, tuple[float, float]]:
-    return {
-        agent: (mean_std(own, "mean_violation")[0], mean_std(own, "objective")[0])
-        for agent, own in groups.items()
-    }
 
 
 def _table(label: str, head: list[str], body: list[list[str]], kind: str = "numbers") -> str:
@@ -147,7 +141,7 @@ def _results(groups: Groups) -> str:
     names = columns(rows)
     stats = {agent: {c: mean_std(own, c) for c in names} for agent, own in groups.items()}
     winners = {c: best({a: s[c][0] for a, s in stats.items()}, metric(c).direction) for c in names}
-    front = pareto(_points(groups))
+    front = pareto(points_of(groups)[0])
     body = []
     for agent, values in stats.items():
         mark = ' <span class="front" title="on the Pareto front">◆</span>' if agent in front else ""
@@ -241,10 +235,9 @@ def _figures(store: Store, groups: Groups, settings: dict[str, Any], problem: Pr
     residuals = {a: r for a, (_, r) in stored.items()}
     policies = {a: p for a, (p, _) in stored.items()}
     traces = {a: p.info["trace"] for a, p in policies.items() if "trace" in p.info}
-    spread = {a: (mean_std(o, "mean_violation")[1], mean_std(o, "objective")[1]) for a, o in groups.items()}
     wireless = problem if isinstance(problem, WirelessPower) else None
     with figures.theme():
-        pictures = [figures.tradeoff(_points(groups), spread)]
+        pictures = [figures.tradeoff(*points_of(groups))]
         if wireless is not None:
             pictures.append(figures.rate_curves(residuals, wireless, first))
         else:
@@ -253,23 +246,24 @@ def _figures(store: Store, groups: Groups, settings: dict[str, Any], problem: Pr
         curves = {agent: r.violation for agent, r in running.items()}
         pictures.append(figures.violation_over_slots(curves, first))
         if traces:
-            pictures.append(figures.dual_paths(traces, first))
+            pictures.append(figures.along_the_sampler(traces, first))
         maps = []
         if wireless is not None and wireless.positions is not None:
             maps = [figures.network_map(a, i, r, wireless) for i, (a, r) in enumerate(residuals.items())]
-    content = f'<div class="figures">{"".join(map(_figure, pictures))}</div>'
+        drawn, drawn_maps = ("".join(map(_figure, some)) for some in (pictures, maps))
+    content = f'<div class="figures">{drawn}</div>'
     if maps and wireless is not None:
         content += (
             f"<h3>Who is served in network {first}</h3><p>A line joins each transmitter to its receiver. "
             "Discs are receivers, brighter with their average rate up to "
             f"{2 * wireless.r_min:g} bit/s/Hz; orange crosses get less than {wireless.r_min:g}.</p>"
-            f'<div class="figures maps">{"".join(map(_figure, maps))}</div>'
+            f'<div class="figures maps">{drawn_maps}</div>'
         )
     return content
 
 
 def _figure(picture: figures.Picture) -> str:
-    return f"<figure>{picture.svg}<figcaption>{in_html(picture.caption)}</figcaption></figure>"
+    return f"<figure>{figures.to_svg(picture)}<figcaption>{in_html(picture.caption)}</figcaption></figure>"
 
 
 def _run(store: Store, groups: Groups, settings: dict[str, Any]) -> str:

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from pdi_gym import drawing, seeding
-from pdi_gym.files import whole_file, write_text
+from pdi_gym import seeding
+from pdi_gym.files import write_text
 from pdi_gym.labels import code_span, in_markdown, printable
 from pdi_gym.metrics import columns, value
 from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem
-from pdi_gym.store import Row, Store
+from pdi_gym.store import Row
 from pdi_gym.time_sharing import violations
 
 _PACKAGES = ("pdi-gym", "torch", "gymnasium", "numpy", "scipy")
@@ -64,6 +64,16 @@ def mean_std(rows: list[Row], column: str) -> tuple[float, float]:
     return float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else math.nan
 
 
+Points = dict[str, tuple[float, float]]
+
+
+def points_of(groups: Mapping[str, list[Row]]) -> tuple[Points, Points]:
+    """(mean violation, objective) of every agent, and their standard deviations over instances."""
+    pairs = {a: [mean_std(own, c) for c in ("mean_violation", "objective")] for a, own in groups.items()}
+    means, spread = ({a: (v[k], o[k]) for a, (v, o) in pairs.items()} for k in (0, 1))
+    return means, spread
+
+
 def cell(mean: float, std: float) -> str:
     """Four significant digits, ± the spread over instances where there is one."""
     return f"{mean:.4g}" if math.isnan(std) else f"{mean:.4g} ± {std:.2g}"
@@ -86,28 +96,6 @@ def write_results(folder: Path, rows: list[Row], settings: dict[str, Any]) -> No
     head = f"{code_span(command())}\n\nMean ± standard deviation over instances.\n\n"
     unmet = "".join(f"\n{in_markdown(note)}\n" for note in violations.notes(rows))
     write_text(folder / "results.md", head + markdown_table(rows) + unmet)
-
-
-def write_figures(folder: Path, rows: list[Row], store: Store) -> dict[str, Path]:
-    """PNG figures of a comparison by name: the trade-off, who is served, and the multipliers' paths."""
-    first = min(row["instance"] for row in rows)
-    stored = {row["agent"]: store.policy(row) for row in rows if row["instance"] == first}
-    traces = {agent: p.info["trace"] for agent, (p, _) in stored.items() if "trace" in p.info}
-    points = {
-        agent: (mean_std(own, "mean_violation")[0], mean_std(own, "objective")[0])
-        for agent, own in by_agent(rows).items()
-    }
-    figures = {
-        "tradeoff": drawing.tradeoff(points),
-        "residuals": drawing.residual_curves({agent: r for agent, (_, r) in stored.items()}, first),
-    }
-    if traces:
-        figures["denoising"] = drawing.denoising(traces, first)
-    paths = {name: folder / f"{name}.png" for name in figures}
-    for name, fig in figures.items():
-        with whole_file(paths[name]) as temporary:
-            fig.savefig(temporary, format="png", dpi=120)
-    return paths
 
 
 @dataclass(frozen=True)
