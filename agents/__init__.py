@@ -17,6 +17,7 @@ from pdi_gym.agents.pdi import PDI, FrozenLast, FrozenMean, FrozenTail, Unconstr
 from pdi_gym.agents.pdl import PDL
 from pdi_gym.agents.pdm import PDM
 from pdi_gym.agents.ppo import PPO
+from pdi_gym.agents.prox import Prox
 from pdi_gym.problem import Problem
 from pdi_gym.validation import suggest
 
@@ -46,6 +47,7 @@ AGENTS: dict[str, type[Agent]] = {
         DualTraining,
         DualTrainingPlus,
         Supervised,
+        Prox,
         PPO,
     )
 }

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from pdi_gym import presets
 from pdi_gym.agents.base import Agent, Observer, Trace
+from pdi_gym.agents.prox import Prox
 from pdi_gym.duals import Ascent
 from pdi_gym.inference import monte_carlo_score
 from pdi_gym.options import ColumnOptions, DiffusionOptions
@@ -53,7 +54,7 @@ class ColumnGeneration(Agent):
         generator: torch.Generator,
         callback: Observer | None,
     ) -> TimeSharingPolicy:
-        trace = Trace(options.steps if options.first == "dual" else _COLD_T, callback)
+        trace = Trace(self._length(problem, options, n), callback)
         z, duals = self._first_pool(problem, options, n, generator, trace)
         pool = Pool.of(problem, problem.decode(z).numpy(), options.draws, generator)
 
@@ -78,6 +79,13 @@ class ColumnGeneration(Agent):
         lam = mix.duals.astype(np.float32)[None]
         return TimeSharingPolicy(chosen.actions, mix.weights, lam, duals.astype(np.float32)[None], info)
 
+    def _length(self, problem: Problem, options: ColumnOptions, n: int) -> int:
+        """Steps of what makes the first pool."""
+        if options.first == "prox":
+            own = Prox(self.preset).options(problem)
+            return int(own.warm + -(-max(n, options.pool, own.pool) // own.chains))
+        return options.steps if options.first == "dual" else _COLD_T
+
     def _first_pool(
         self,
         problem: Problem,
@@ -89,6 +97,11 @@ class ColumnGeneration(Agent):
         if options.first == "pdi":
             samples = cold_pdi(problem, max(n, options.pool), generator, None, callback)
             return samples.z, samples.mean_duals.mean(0).double().numpy()
+        if options.first == "prox":
+            agent = Prox(self.preset)
+            own = agent.options(problem)
+            proposed = agent.propose(problem, own, max(n, options.pool, own.pool), generator, callback)
+            return proposed.z, proposed.mean_duals.mean(0).double().numpy()
         path = first_path(problem, options, n, generator, callback)
         return path.z, path.duals.double().numpy()
 

@@ -12,7 +12,7 @@ from pdi_gym.problem import Problem
 
 
 class Expert(Agent):
-    """Adam descends f0 + λᵀf while λ ← [λ + η f̄]₊; the iterates of the converged window share time.
+    """x descends f0 + λᵀf while λ ← [λ + η (f̄ + margin)]₊; the iterates of the converged window share time.
 
     Descent never settles where constraints conflict: the multipliers keep turning users on and off,
     and the average over that cycle is what meets them.

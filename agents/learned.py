@@ -39,12 +39,14 @@ from pdi_gym.validation import check_int
 class LearnedAgent(DiffusionAgent):
     """A diffusion agent with a network of its own: `learn`, or load, before sampling."""
 
-    options_type = LearnedOptions
+    options_type: ClassVar[type[Any]] = LearnedOptions
     needs_training = True
     starts_from: ClassVar[str | None] = None
     """The agent whose training `learn` takes as `start`."""
     unread: ClassVar[frozenset[str]] = frozenset()
     """Options of a training that this one would ignore, and therefore refuses."""
+    proximal: ClassVar[bool] = False
+    """Whether its network takes proximal steps."""
     card: dict[str, Any]
 
     def __init_subclass__(cls, **kwargs: Any):
@@ -168,7 +170,8 @@ class LearnedAgent(DiffusionAgent):
         else:
             problems = listed("on", on)
         first = problems[0]
-        config, options = setup(self.name, first, size, training, self.options(first).alpha_min, self.unread)
+        floor = getattr(self.options(first), "alpha_min", 0.0)
+        config, options = setup(self.name, first, size, training, floor, self.unread, self.proximal)
         if isinstance(on, str):
             problems = load_instances(on, "train", options.instances)
             checks = load_instances(on, "validation", options.validation_instances)

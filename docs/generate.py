@@ -40,6 +40,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "pdi": ("pdi-mc", "unconstrained", "frozen-last", "frozen-mean", "frozen-tail"),
     "variants": ("pdi-adaptive", "pdi-anneal", "pdi-mirror", "pdi-cg"),
     "learned": ("pdi-net", "pdi-net-warm", "st", "dt", "dt-plus"),
+    "proximal": ("pdi-prox",),
     "langevin": ("pdl",),
     "projection-and-guidance": ("pdm", "dps"),
     "expert": ("expert",),
@@ -49,7 +50,12 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 """Page → the agents it describes; names that are not in the registry are left out, and so is a page
 without any."""
 
-GRAPH = {"mlp": (), "gnn": ("messages", "hops"), "ugnn": ("messages", "hops", "levels")}
+GRAPH = {
+    "mlp": (),
+    "gnn": ("messages", "hops"),
+    "ugnn": ("messages", "hops", "levels"),
+    "features": ("hidden",),
+}
 """Sizes that matter for each body of a network."""
 
 API: dict[str, tuple[str, ...]] = {

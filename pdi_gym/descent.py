@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -38,6 +39,41 @@ def random_latents(problem: Problem, n: int, generator: torch.Generator) -> Tens
     return problem.bound * (2 * torch.rand((n, problem.latent_dim), generator=generator) - 1)
 
 
+class DescentStep(Protocol):
+    """How latents move downhill on f0 + λᵀf, by the geometry of their set."""
+
+    def __call__(self, z: Tensor, lam: Tensor, xi: Tensor | None, rate: float) -> Tensor:
+        """The next latents (n, d); a larger rate is a longer step."""
+        ...
+
+
+class AdamStep:
+    """Adam in the latent space, then the projection: for boxes, and wherever nothing better is known."""
+
+    def __init__(self, problem: Problem, z: Tensor):
+        self.problem, self.adam = problem, Adam(z)
+
+    def __call__(self, z: Tensor, lam: Tensor, xi: Tensor | None, rate: float) -> Tensor:
+        _, grad = self.problem.lagrangian_grad(z, lam, xi)
+        return self.problem.project(z - rate * self.adam.direction(grad))
+
+
+class OwnStep:
+    """The problem's own proximal step, with κ = 1/rate."""
+
+    def __init__(self, problem: Problem):
+        self.problem = problem
+
+    def __call__(self, z: Tensor, lam: Tensor, xi: Tensor | None, rate: float) -> Tensor:
+        x = self.problem.proximal(self.problem.decode(z), lam, 1 / rate)
+        return self.problem.encode(x)
+
+
+def descent_step(problem: Problem, z: Tensor) -> DescentStep:
+    """The step that suits the problem's set: its own where it offers one, else Adam."""
+    return AdamStep(problem, z) if getattr(problem, "proximal", None) is None else OwnStep(problem)
+
+
 def descend(
     problem: Problem,
     z: Tensor,
@@ -48,12 +84,11 @@ def descend(
     generator: torch.Generator,
     n_draws: int = 1,
 ) -> Tensor:
-    """Latents (n, d) near local minima of f0 + λᵀf: Adam with a rate that falls to zero."""
-    adam = Adam(z)
+    """Latents (n, d) near local minima of f0 + λᵀf, by steps whose rate falls to zero."""
+    step = descent_step(problem, z)
     for t in range(steps):
         xi = None if problem.exact else problem.draw(n_draws, generator)
-        _, grad = problem.lagrangian_grad(z, lam, xi)
-        z = problem.project(z - rate * (1 - t / steps) * adam.direction(grad))
+        z = step(z, lam, xi, rate * (1 - t / steps))
         if not torch.isfinite(z).all():
             raise FloatingPointError(f"descent on {type(problem).__name__} is not finite at step {t}")
     return z
@@ -81,7 +116,7 @@ def dual_method(
     n_draws: int = 1,
     callback: Callback | None = None,
 ) -> DualPath:
-    """Adam descends f0 + λᵀf from z (chains, d) while λ ascends by the dual rule.
+    """z (chains, d) descends f0 + λᵀf by `descent_step` while λ ascends by the dual rule.
 
     Descent never settles where constraints conflict: the multipliers keep switching decisions, and
     n of the last iterates, evenly spaced over the window, hold every phase of that cycle.
@@ -92,12 +127,11 @@ def dual_method(
         raise ValueError(f"steps must be ≥ {math.ceil(n / len(z))} to give {n} decisions, got {steps}")
     kept = torch.empty(steps - start, *z.shape)
     total = torch.zeros(1, problem.n_constraints)
-    adam = Adam(z)
+    step = descent_step(problem, z)
     for t in range(steps):
         xi = None if problem.exact else problem.draw(n_draws, generator)
         lam = state.lam.squeeze(1)
-        _, grad = problem.lagrangian_grad(z, lam, xi)
-        z = problem.project(z - rate * adam.direction(grad))
+        z = step(z, lam, xi, rate)
         residual = problem.constraints(problem.decode(z), xi).mean(0, keepdim=True)
         if callback is not None:
             callback(Step(t, z.unsqueeze(0), z.unsqueeze(0), lam, residual, float("nan")))
@@ -125,14 +159,19 @@ def run_expert(
     margin: float = 0.0,
     callback: Callback | None = None,
 ) -> DualPath:
-    """`dual_method` from z (chains, d) as the options describe it, `margin` to spare."""
+    """`dual_method` from z (chains, d) as the options describe it, with `margin` more to spare."""
     return dual_method(
         problem,
         z,
         n=n,
         steps=options.steps,
         rate=options.primal_step,
-        duals=Ascent(options.dual_step, options.dual_init, margin=margin),
+        duals=Ascent(
+            options.dual_step,
+            options.dual_init,
+            margin=options.margin + margin,
+            residual_max=options.residual_max,
+        ),
         window=options.window,
         n_draws=options.n_draws,
         generator=generator,

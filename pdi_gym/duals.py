@@ -51,13 +51,16 @@ class Ascent:
     decay: float = 0.0
     margin: float = 0.0
     momentum: float = 0.0
+    residual_max: float | None = None
+    """The largest residual that one step sees: a bad start cannot raise λ out of reach."""
 
     def start(self, groups: int, n_constraints: int) -> Duals:
         lam = torch.as_tensor(self.init, dtype=torch.float32).expand(groups, n_constraints)
         return Duals(lam.clone().unsqueeze(1))
 
     def __call__(self, duals: Duals, residual: Tensor, t: int) -> Duals:
-        push = residual + self.margin
+        seen = residual if self.residual_max is None else residual.clamp(max=self.residual_max)
+        push = seen + self.margin
         if self.momentum and duals.velocity is not None:
             push = self.momentum * duals.velocity + push
         eta = self.step(t) if callable(self.step) else self.step

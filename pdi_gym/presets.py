@@ -20,6 +20,7 @@ from pdi_gym.options import (
     LangevinOptions,
     LearnedOptions,
     ProjectionOptions,
+    ProximalOptions,
     SupervisedOptions,
 )
 from pdi_gym.problem import Problem
@@ -60,6 +61,14 @@ _WIRELESS = {
     "alpha_min": 0.0,
 }
 
+_MIRROR = {
+    "b": 2.0, "noise": 0.0, "chains": 2, "warm": 300, "dual_init": 0.3, "dual_step": 0.3, "margin": 0.02,
+    "residual_max": 5.0,
+}  # fmt: skip
+"""Of dual ascent around the analytic step of a portfolio: logit noise only hurts."""
+_ENRICHED = {"chains": 8, "pool": 2400}
+"""Under a cap on names no portfolio meets all budgets: more chains, and a program over all they found."""
+
 _PAPER: dict[tuple[type, str], dict[str, Any]] = {
     (DenoisingOptions, "mixture"): _MIXTURE,
     (DenoisingOptions, "mixture-plane"): _PLANE,
@@ -69,7 +78,11 @@ _PAPER: dict[tuple[type, str], dict[str, Any]] = {
     (LangevinOptions, "portfolio"): {"primal_step": 1e-2, "dual_step": 100.0},
     (DenoisingOptions, "wireless"): _WIRELESS,
     (LangevinOptions, "wireless"): {"primal_step": 1e-4, "dual_step": 1.0, "start_scale": 0.1},
-    (ExpertOptions, "portfolio"): {"steps": 2000, "primal_step": 0.05},
+    (ExpertOptions, "portfolio"): {"steps": 800, "primal_step": 0.5, "chains": 2, "window": 0.1},
+    (ProximalOptions, "portfolio"): _MIRROR,
+    (ProximalOptions, "generic"): {"margin": 0.0},
+    (ProximalOptions, "mixture"): {"margin": 0.0},
+    (ProximalOptions, "mixture-plane"): {"margin": 0.0},
     (ExpertOptions, "wireless"): {"steps": 1000, "dual_step": 2.0, "chains": 8, "n_draws": 2},
     (GuidanceOptions, "wireless"): {"guidance": 10.0},
     (ProjectionOptions, "mixture"): {"projection_steps": 80},
@@ -92,15 +105,16 @@ _PAPER: dict[tuple[type, str], dict[str, Any]] = {
         "draws": 500,
     },
     (ColumnOptions, "portfolio"): {
-        "steps": 2000,
-        "primal_step": 0.03,
+        "steps": 500,
+        "primal_step": 0.5,
+        "window": 0.5,
         "fresh": 0,
         "warm": 32,
-        "price_steps": 50,
-        "price_rate": 0.03,
+        "price_steps": 20,
+        "price_rate": 0.5,
         "smoothing": 0.8,
         "rounds": 3,
-        "pool": 1000,
+        "pool": 400,
     },
     (ColumnOptions, "mixture"): {
         "steps": 500,
@@ -151,6 +165,10 @@ _FAST: dict[tuple[type, str], dict[str, Any]] = {
 _N_POLICIES = {"mixture": 1024, "mixture-plane": 1024, "portfolio": 1024, "wireless": 200, "generic": 200}
 
 
+KINDS = tuple(_N_POLICIES)
+"""The rows of the table."""
+
+
 def kind(problem: Problem) -> str:
     """The row of the preset table that a problem belongs to; "generic" for a user's own class."""
     if isinstance(problem, MixtureOfGaussians):
@@ -186,7 +204,7 @@ def _names(options_type: type[Any]) -> list[str]:
     return [f.name for f in fields(options_type)]
 
 
-def _market_units(problem: Portfolio, options_type: type[Any], preset: str) -> dict[str, float]:
+def _market_units(problem: Portfolio, options_type: type[Any], preset: str) -> dict[str, Any]:
     """Temperature and dual steps in the market's own units, daily or yearly, few assets or many.
 
     λ is return per variance, so its unit is mean|μ|/Σb. The clamp is what keeps an instance from
@@ -198,8 +216,15 @@ def _market_units(problem: Portfolio, options_type: type[Any], preset: str) -> d
     # What a step takes from λ when a budget is left unused, in its unit; few assets want more.
     share = 0.05 * math.sqrt(500 / problem.latent_dim)
     dual_step = share * unit / float(problem.budgets.mean())
+    if issubclass(options_type, ProximalOptions):
+        return {} if problem.limits is None else _ENRICHED
     if issubclass(options_type, ExpertOptions):
-        return {"dual_step": dual_step}
+        budget = float(problem.budgets.mean())
+        values: dict[str, Any] = {"dual_step": 0.3 * unit / budget, "dual_init": 0.3 * unit}
+        values["residual_max"] = 5 * budget
+        if not issubclass(options_type, ColumnOptions):
+            return values | {"margin": 0.02 * budget}
+        return values if problem.limits is None else values | {"first": "prox"}
     if issubclass(options_type, DenoisingOptions) and preset == "fast":
         values = {"beta": size / 440, "dual_step": dual_step / 2, "dual_max": 5 * unit}
         if issubclass(options_type, LearnedOptions):

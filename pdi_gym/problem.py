@@ -10,11 +10,14 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from pdi_gym.features import Units, fixed_sample, gradient_features, measured_units
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 Kind = TypeVar("Kind", bound="Problem")
@@ -23,6 +26,9 @@ _ACCELERATED = {
     "slot": ("objective", "constraints"),
     "slot_batch": ("objective", "constraints", "slot"),
     "lagrangian_grad": ("objective", "constraints", "decode"),
+    "features": ("objective", "constraints", "decode"),
+    "units": ("objective", "constraints", "decode"),
+    "proximal": ("objective", "constraints", "decode"),
 }
 """The fused forms and what each of them computes faster, whichever class wrote it."""
 ROOM = 1e-4
@@ -69,6 +75,12 @@ class Problem(Protocol):
     `evaluate` may average over the policy's atoms instead of drawing slots."""
     graph: Any = None
     """Node and edge features for a network, or None."""
+    proximal: Any = None
+    """A descent step of the problem's own geometry, `proximal(x, lam, kappa)` → decisions, or None.
+
+    It maps decisions (..., d) near the minimum of f0 + λᵀf + κ·distance to x; a larger κ is a
+    shorter step. Adam in the latent space is used where there is none.
+    """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -167,6 +179,24 @@ class Problem(Protocol):
     ) -> tuple[Tensor, Tensor]:
         """Value (...,) and latent gradient (..., d) of w·f0 + λᵀf at z; w = 0 leaves λᵀf alone."""
         return autograd_lagrangian_grad(self, z, lam, xi, objective_weight)
+
+    @cached_property
+    def units(self) -> Units:
+        """Sizes of the Lagrangian's parts, for settings and networks that suit any choice of units."""
+        return measured_units(self)
+
+    @cached_property
+    def fixed_draws(self) -> Tensor | None:
+        """Realisations that stand for the mean in `features`; None where expectations are exact."""
+        return fixed_sample(self)
+
+    def features(self, x: Tensor, lam: Tensor) -> Tensor:
+        """Numbers per coordinate of decisions (..., d) under multipliers: (..., d, k), for networks.
+
+        By default the place in the box and the scaled parts of the Lagrangian's gradient. They are
+        differentiable in x, of order one, and the same whatever the units of f0 and f.
+        """
+        return gradient_features(self, x, lam)
 
     @property
     def constraint_names(self) -> tuple[str, ...]:

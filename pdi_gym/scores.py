@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from pdi_gym.diffusion import Times, floored_alpha, sigma_at
-from pdi_gym.graph import Graph
 from pdi_gym.problem import Problem
 from pdi_gym.schedules import Schedule
 from pdi_gym.validation import check_choice, check_int, check_number
@@ -128,13 +127,13 @@ class CleanEstimator(Protocol):
     """A network that estimates clean samples: see `networks.Denoiser`."""
 
     def __call__(
-        self, z: Tensor, alpha: Tensor, sigma: Tensor, lam: Tensor | None, graph: Graph | None
+        self, z: Tensor, alpha: Tensor, sigma: Tensor, lam: Tensor | None, problem: Problem
     ) -> Tensor: ...
 
 
 @dataclass
 class NetworkScore:
-    """A denoising network seen as a score field: s = (max(α, α_min) D(z, λ, graph) − z)/σ²."""
+    """A denoising network seen as a score field: s = (max(α, α_min) D(z, λ, problem) − z)/σ²."""
 
     network: CleanEstimator
     problem: Problem
@@ -155,11 +154,8 @@ class NetworkScore:
         parts = []
         for part in torch.split(z, _CHUNK):
             alpha, sigma = (
-                v[tau].expand(len(part), 1).to(self.device)
-                for v in (self.schedule.alpha, self.schedule.sigma)
+                v[tau].view(1, 1).to(self.device) for v in (self.schedule.alpha, self.schedule.sigma)
             )
             duals = lam.expand(len(part), -1).to(self.device)
-            parts.append(
-                self.network(part.to(self.device), alpha, sigma, duals, self.problem.graph).to(z.device)
-            )
+            parts.append(self.network(part.to(self.device), alpha, sigma, duals, self.problem).to(z.device))
         return torch.cat(parts)

@@ -13,6 +13,7 @@ from pdi_gym.networks import NetworkConfig
 from pdi_gym.networks.graph_layers import FoldedTAGConv
 from pdi_gym.networks.ugnn import pyramid
 from pdi_gym.problems import MixtureOfGaussians, Portfolio, WirelessPower
+from tests import cases
 
 GRAPH_BODIES = ("gnn", "ugnn")
 
@@ -78,7 +79,7 @@ def test_a_harmful_transmitter_hears_its_victims(network: WirelessPower) -> None
     edge = network.graph.adjacency.forward.to_dense() != 0  # [target, source]
     lam = torch.ones(1, n, requires_grad=True)
     level = torch.full((1, 1), math.sqrt(0.5))
-    out = net(torch.zeros(1, n), level, level, lam, network.graph)
+    out = net(torch.zeros(1, n), level, level, lam, network)
     slopes = torch.stack([torch.autograd.grad(out[0, i], lam, retain_graph=True)[0][0] for i in range(n)])
     others = ~torch.eye(n, dtype=torch.bool)
     assert (edge & others).any() and not torch.equal(edge, edge.T)
@@ -99,8 +100,8 @@ def test_graph_networks_do_not_care_how_users_are_numbered(
     moved = WirelessPower.from_gains(
         network.gains[order][:, order], r_min=network.r_min, noise=network.noise, p_max=network.p_max
     )
-    plain = net(z, alpha, sigma, lam, network.graph)
-    renamed = net(z[:, order], alpha, sigma, lam[:, order], moved.graph)
+    plain = net(z, alpha, sigma, lam, network)
+    renamed = net(z[:, order], alpha, sigma, lam[:, order], moved)
     assert torch.allclose(renamed, plain[:, order], atol=1e-4)
     assert not torch.allclose(plain[:, 0], plain[:, 1], atol=1e-3)
 
@@ -112,10 +113,10 @@ def test_samples_do_not_see_each_other(network: WirelessPower, body: str) -> Non
     z, lam = torch.randn(4, 12), torch.rand(4, 12)
     alpha = torch.tensor([[0.1], [0.5], [0.8], [0.99]])
     sigma = (1 - alpha**2).sqrt()
-    together = net(z, alpha, sigma, lam, network.graph)
+    together = net(z, alpha, sigma, lam, network)
     for i in range(4):
         one = slice(i, i + 1)
-        alone = net(z[one], alpha[one], sigma[one], lam[one], network.graph)
+        alone = net(z[one], alpha[one], sigma[one], lam[one], network)
         assert torch.allclose(together[one], alone, atol=1e-5)
 
 
@@ -128,7 +129,7 @@ def test_multipliers_matter_only_where_they_are_an_input(network: WirelessPower,
         net = NetworkConfig(
             body=body, inputs=inputs, n_duals=12, width=16, depth=2, messages=8, dual=dual
         ).build()
-        few, many = (net(z, level, level, torch.full((2, 12), v), network.graph) for v in (0.1, 20.0))
+        few, many = (net(z, level, level, torch.full((2, 12), v), network) for v in (0.1, 20.0))
         assert torch.equal(few, many) is not dual
 
 
@@ -142,7 +143,7 @@ def test_scales_of_the_output(predicts: str) -> None:
     z = torch.tensor([[1.0, -3.0]])
     # z = αx + σε with x of variance 4: E[x | z] = 4α z/(4α² + σ²).
     expected = z / 0.6 if predicts == "noise" else z * 4 * 0.6 / (4 * 0.36 + 0.64)
-    assert torch.allclose(net(z, alpha, sigma, torch.zeros(1, 1), None), expected)
+    assert torch.allclose(net(z, alpha, sigma, torch.zeros(1, 1), cases.gaussian()), expected)
 
 
 def test_pyramid_halves_the_nodes_and_keeps_the_strong() -> None:

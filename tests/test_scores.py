@@ -174,8 +174,8 @@ def test_exact_score_of_one_gaussian_at_any_temperature():
 def test_network_score_gives_back_the_clean_estimate(alpha_min):
     """Tweedie's formula, with the same floor, undoes it; samples beyond a chunk keep their place."""
 
-    def estimate(z, alpha, sigma, lam, graph):
-        assert alpha.shape == sigma.shape == (len(z), 1) and lam.shape == (len(z), 1) and graph is None
+    def estimate(z, alpha, sigma, lam, problem):
+        assert alpha.shape == sigma.shape == (1, 1) and lam.shape == (len(z), 1) and problem is p
         assert torch.allclose(alpha**2 + sigma**2, torch.ones_like(alpha))
         return z.sin() + lam
 

@@ -289,7 +289,7 @@ def training_step() -> Result:
 
     def gradient() -> None:
         for _ in range(options.problems):
-            torch.autograd.backward(run._errors(pieces[0]).mean())
+            torch.autograd.backward(source.losses(learner, pieces[0], "cpu").mean())
         run.optimiser.step()
 
     # One rollout is in the buffer: a step draws as many pieces as it mixes.

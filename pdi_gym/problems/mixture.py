@@ -159,6 +159,19 @@ class MixtureOfGaussians(Problem):
         value = (lam * self.b).sum(-1) - torch.linalg.vecdot(tilt, z) - objective_weight * log_density
         return value, grad.mul_(objective_weight) - tilt
 
+    def features(self, x: Tensor, lam: Tensor) -> Tensor:
+        """(..., d, 4) as by default, in closed form: place, score of the mixture, tilt Aᵀλ, and their sum."""
+        log_terms, white = self._log_terms(x)
+        share = torch.softmax(log_terms, -1)
+        if len(self._factor) == 1:
+            own = (white - share @ self._centres) @ self._factor[0].mT
+        else:
+            own = torch.einsum("...k,...kj,kij->...i", share, white - self._centres, self._factor)
+        width = 2 * self.action_scale
+        scale = width / self.units.objective
+        own, pull = scale * own, (-scale * (lam @ self.A)).expand_as(own)
+        return torch.stack([x / width, own.asinh(), pull.asinh(), (own + pull).asinh()], -1)
+
     def responsibilities(self, x: Tensor) -> Tensor:
         """Posterior probability of each mode, (..., d) → (..., K)."""
         return torch.softmax(self._log_terms(x)[0], -1)

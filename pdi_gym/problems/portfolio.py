@@ -12,9 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pdi_gym.features import Units
 from pdi_gym.graph import Graph
 from pdi_gym.problem import Problem
 from pdi_gym.problems.factor_model import instance_seed, sector_market
+from pdi_gym.problems.mirror import Market, mirror_features, mirror_step
 from pdi_gym.problems.portfolio_checks import (
     as_array,
     check_budgets,
@@ -251,6 +253,27 @@ class Portfolio(Problem):
         grad.mul_(x)
         grad.addcmul_(x, grad.sum(-1, keepdim=True), value=-1)
         return value, grad
+
+    @cached_property
+    def units(self) -> Units:
+        """A mean return per asset, and the multipliers that make the mean budget cost as much."""
+        size, budget = float(self.mu.abs().mean()) / self.latent_dim, float(self.budgets.mean())
+        return Units(size, size / budget)
+
+    @cached_property
+    def _market(self) -> Market:
+        return Market.of(*self._single)
+
+    def _market_of(self, x: Tensor) -> Market:
+        return self._market if x.dtype == torch.float32 else Market.of(*self._moments(x))
+
+    def proximal(self, x: Tensor, lam: Tensor, kappa: float) -> Tensor:
+        """A damped mirror step on the simplex: see `mirror_step`."""
+        return mirror_step(self._market_of(x), x, lam, kappa)
+
+    def features(self, x: Tensor, lam: Tensor) -> Tensor:
+        """(..., N, 5) parts of the mirror step: see `mirror_features`."""
+        return mirror_features(self._market_of(x), x, lam)
 
     def _mean_return(self, x: Tensor, xi: Tensor | None) -> Tensor:
         return self._moments(x).mu if xi is None else xi.to(x.dtype).mean(0)

@@ -54,12 +54,14 @@ class Limits:
 
     def lagrangian_grad(self, x: Tensor, lam: Tensor) -> tuple[Tensor, Tensor]:
         """λᵀf (...,) and its gradient in x (..., N), for λ (..., L + 1)."""
-        value = (lam * self.residuals(x)).sum(-1)
+        return (lam * self.residuals(x)).sum(-1), self.gradient(x, lam)
+
+    def gradient(self, x: Tensor, lam: Tensor) -> Tensor:
+        """The gradient of λᵀf in x (..., N)."""
         n_eff = effective_number(x).unsqueeze(-1)
         spread = -n_eff * (x.clamp(min=torch.finfo(x.dtype).tiny).log() + 1) / self.n_eff_cap
-        return value, (lam[..., :-1] * (self.unit / self.scale)) @ self.rows + self.unit * lam[
-            ..., -1:
-        ] * spread
+        linear = (lam[..., :-1] * (self.unit / self.scale)) @ self.rows
+        return linear + self.unit * lam[..., -1:] * spread
 
 
 def effective_number(x: Tensor) -> Tensor:

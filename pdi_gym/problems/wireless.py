@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pdi_gym.features import Units
 from pdi_gym.graph import Graph
 from pdi_gym.problem import Problem, accelerates
 from pdi_gym.problems.channels import LIGHT_SPEED, deploy, ergodic_rate, noise_power, rayleigh_path
@@ -23,6 +24,8 @@ SPLITS = {"train": (0, 160), "validation": (160, 32), "test": (192, 64)}
 _FIRST_SEED = 42
 _BLOCK_COLUMNS = 256
 _SMALL = 64
+_FLOOR = 1e-4
+"""Keeps the logarithms of features finite: parts of the gradient below it are nothing."""
 _CACHED = 80_000
 """Numbers in each work array of the gradient: a few such arrays fit the second-level cache."""
 
@@ -215,6 +218,36 @@ class WirelessPower(Problem):
         scale = 1 / (len(xi) * math.log(2))
         value = self.r_min * lam.sum(-1) + scale * (c * log_sum).sum(-1).view(z.shape[:-1])
         return value, grad.mul_(scale).view(z.shape)
+
+    @cached_property
+    def units(self) -> Units:
+        """A full power moves a rate by the order of one bit/s/Hz, whatever the gains."""
+        return Units(1.0, 1.0)
+
+    @cached_property
+    def _mean_links(self) -> tuple[Tensor, Tensor]:
+        """Own mean SNR (N,) and interference-to-noise ratios (N, N) with a zero diagonal."""
+        own = self.snr.diagonal().clone()
+        return own, self.snr - torch.diag(own)
+
+    @accelerates("rates")
+    def features(self, x: Tensor, lam: Tensor) -> Tensor:
+        """(..., N, 5) on mean gains: noise plus interference n, own SINR, the parts of the gradient.
+
+        With s the own signal and c = 1 + λ, the own part is c d/(n + s) and the harm done to others
+        Σ_k a_jk c_k (1/n_k − 1/(n_k + s_k)): ln n, ln(1 + s/n), the logarithms of both parts, and
+        asinh of their difference, all scaled by 0.3.
+        """
+        direct, cross = self._mean_links
+        p, c = x / self.p_max, lam + 1
+        noise = p @ cross + 1
+        inverse = noise.reciprocal()
+        total = torch.addcmul(noise, p, direct).reciprocal()
+        own = c * direct * total
+        harm = (c * (inverse - total)) @ cross.mT
+        parts = [noise.log(), (p * direct * inverse).log1p(), (own + _FLOOR).log(), (harm + _FLOOR).log()]
+        # Channels lie apart in memory: a network works on one after the other.
+        return torch.stack([*parts, (own - harm).asinh()]).mul(0.3).movedim(0, -1)
 
     @cached_property
     def graph(self) -> Graph:

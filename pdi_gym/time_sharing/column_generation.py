@@ -179,7 +179,6 @@ def first_path(
         options,
         n=min(max(n, options.pool), chains * options.steps),
         generator=generator,
-        margin=options.margin,
         callback=callback,
     )
 

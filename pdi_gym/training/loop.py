@@ -120,7 +120,7 @@ class Training:
         pieces = list(self.source.pieces(self.step))
         total, bands = 0.0, torch.zeros(2, BANDS)
         for piece in pieces:
-            errors = self._errors(piece)
+            errors = self.source.losses(self.network, piece, self.device)
             torch.autograd.backward(errors.mean() / len(pieces))
             total += float(errors.detach().mean()) / len(pieces)
             bands += _by_band(errors.detach().cpu(), self._angle(piece))
@@ -143,17 +143,6 @@ class Training:
         return (
             min(1.0, (self.step + 1) / warm) * 0.5 * (1 + math.cos(math.pi * self.step / self.options.steps))
         )
-
-    def _errors(self, piece: Piece) -> Tensor:
-        """(S,) mean squared errors of the clean estimate, in the unit of the network's own output."""
-        schedule = self.source.task.schedule
-        z, clean = piece.z.to(self.device), piece.clean.to(self.device)
-        alpha, sigma = (v[piece.tau].to(self.device) for v in (schedule.alpha, schedule.sigma))
-        lam = None if piece.lam is None else piece.lam.to(self.device)
-        estimate = self.network(z, alpha, sigma, lam, piece.problem.graph)
-        unit = self.network.scales(alpha, sigma)[2]
-        errors: Tensor = ((estimate - clean) / unit).square().mean(-1)
-        return errors
 
     def _angle(self, piece: Piece) -> Tensor:
         schedule = self.source.task.schedule

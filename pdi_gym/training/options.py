@@ -66,6 +66,10 @@ class TrainingOptions:
     """Iterations of the expert on each training instance; its preset's number when left out."""
     expert_margin: float = 0.0
     """What the expert's constraints hold with to spare."""
+    b_low: float = 0.1
+    """Least weight b of the proximal term; training draws it log-uniformly."""
+    b_high: float = 3.0
+    """Largest weight b."""
     validate_every: int = 500
     """Gradient steps between two validations; each also saves the state."""
     validation_instances: int = 4
@@ -86,7 +90,9 @@ class TrainingOptions:
             check_number("dual_step", self.dual_step, 0)
         if self.noise_norm is not None:
             check_number("noise_norm", self.noise_norm, 0, above=True)
-        for name in ("rate", "clip"):
+        if self.b_low > self.b_high:
+            raise ValueError(f"b_low must be ≤ b_high = {self.b_high}, got {self.b_low}")
+        for name in ("rate", "clip", "b_low", "b_high"):
             check_number(name, getattr(self, name), 0, above=True)
         for name in (
             "weight_decay",

@@ -10,7 +10,7 @@ from dataclasses import fields
 from typing import Any
 
 from pdi_gym import presets
-from pdi_gym.networks import NetworkConfig
+from pdi_gym.networks import NetworkConfig, columns_for
 from pdi_gym.problem import Problem
 from pdi_gym.training.options import TrainingOptions
 from pdi_gym.validation import check_choice, suggest
@@ -45,6 +45,9 @@ _UNETS = {
     "paper": {"body": "ugnn", "width": 64, "depth": 2, "messages": 64, "levels": 4},
 }
 
+_FEATURES = {"body": "features", "width": 16, "hidden": 32, "depth": 8, "data_scale": 0.4}
+"""Of the networks that answer in a problem's natural units, whatever the problem."""
+
 _WIRELESS = {"steps": 3000, "instances": 128, "seed_rollouts": 128, "capacity": 256}
 _PORTFOLIO = {
     "steps": 1500, "instances": 48, "seed_rollouts": 48, "capacity": 96, "chains": 32, "groups": 1,
@@ -57,6 +60,12 @@ _MIXTURE = {
     "chains": 128, "groups": 1, "keep": 1000, "inner": 50, "rollouts": 1, "prior_low": 0.1,
     "prior_high": 19.9, "validation_instances": 1, "validation_n": 512,
 }  # fmt: skip
+_PROXIMAL = {
+    "steps": 3000, "rate": 4e-3, "instances": 128, "seed_rollouts": 8, "capacity": 200,
+    "validation_n": 100, "validate_every": 250,
+}  # fmt: skip
+_NATURAL = {"prior_low": 0.5, "prior_high": 2.0}
+"""Of multipliers in natural units; those of many users, of whom few are hard to serve, reach further."""
 # fmt: off
 _TRAINING: dict[tuple[str, str], dict[str, Any]] = {
     ("", "wireless"): _WIRELESS,
@@ -77,14 +86,22 @@ _TRAINING: dict[tuple[str, str], dict[str, Any]] = {
     ("dt", "mixture"): {"dual_step": 1.0},
     ("dt", "mixture-plane"): {"dual_step": 1.0},
     ("st", "wireless"): {"steps": 4000, "expert_margin": 0.45},
+    **{("pdi-prox", row): _PROXIMAL | _NATURAL for row in presets.KINDS},
+    ("pdi-prox", "wireless"): _PROXIMAL,
 }
 # fmt: on
 """What differs from the defaults, for all agents ("") and for one."""
 
-_DERIVED = {"alpha_min", "dual", "inputs", "n_duals"}
+_DERIVED = {"alpha_min", "dual", "inputs", "n_duals", "features", "proximal"}
 """Settings of a network that follow from the agent, its sampler and the problem."""
 
-_FOREIGN = {"mlp": {"messages", "hops", "levels"}, "gnn": {"levels"}}
+_BLOCK = {"hidden", "activation"}
+_FOREIGN = {
+    "mlp": {"messages", "hops", "levels"} | _BLOCK,
+    "gnn": {"levels"} | _BLOCK,
+    "ugnn": _BLOCK,
+    "features": {"messages", "hops", "levels", "predicts", "simplex"},
+}
 """Settings that a network's body does not have."""
 
 
@@ -95,19 +112,27 @@ def setup(
     given: dict[str, Any],
     alpha_min: float,
     unread: frozenset[str] = frozenset(),
+    proximal: bool = False,
 ) -> tuple[NetworkConfig, TrainingOptions]:
     """The network and the training of that agent on that problem, with the given values on top.
 
     A network of the noise has the sampler's floor `alpha_min`: the targets are clean estimates made with it.
-    Options that the agent's training (`unread`) or the network's body would ignore are refused.
+    Options that the agent's training (`unread`) or the network's body would ignore are refused. A
+    `proximal` network has one size and body.
     """
     check_choice("size", size, SIZES)
     row = presets.kind(problem)
+    if proximal and size != "cpu":
+        raise ValueError(f"size must be 'cpu' for {agent}, got {size!r}: set width, hidden or depth instead")
     network = dict(_NETWORKS[size].get(row, {"body": "mlp", "width": 128, "depth": 4}))
+    if proximal:
+        network = dict(_FEATURES)
     if agent == "st" and network["body"] == "gnn":
         network |= _UNETS[size]
     training = _TRAINING.get(("", row), {}) | _TRAINING.get((agent, row), {})
     ignored = _DERIVED | unread | _FOREIGN.get(str(given.get("body", network["body"])), set())
+    if proximal:
+        ignored = ignored | {"body"}
     names = [{f.name for f in fields(cls)} - ignored for cls in (NetworkConfig, TrainingOptions)]
     _check_names(agent, given, names[0] | names[1])
     network |= {k: v for k, v in given.items() if k in names[0]}
@@ -115,7 +140,9 @@ def setup(
     network["dual"] = agent.startswith("pdi-net")
     if network.get("predicts") == "noise":
         network["alpha_min"] = alpha_min
-    if network["body"] == "mlp":
+    if network["body"] == "features":
+        network |= columns_for(problem) | {"proximal": proximal}
+    elif network["body"] == "mlp":
         network |= {"inputs": problem.latent_dim, "n_duals": problem.n_constraints}
     else:
         network |= {"inputs": problem.graph.node_features.shape[1] if problem.graph is not None else 1}

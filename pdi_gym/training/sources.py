@@ -18,6 +18,7 @@ from pdi_gym import presets
 from pdi_gym.descent import run_expert
 from pdi_gym.diffusion import forward
 from pdi_gym.duals import FROZEN_AT_ZERO, ascend
+from pdi_gym.networks import Denoiser
 from pdi_gym.options import DenoisingOptions, DiffusionOptions, DualTrainingOptions, ExpertOptions
 from pdi_gym.problem import Problem
 from pdi_gym.scores import CleanEstimator, ScoreField
@@ -31,11 +32,13 @@ class Piece(NamedTuple):
     z: Tensor
     tau: Tensor
     lam: Tensor | None
-    clean: Tensor
+    clean: Tensor | None
+    """What regression learns; None where the problem itself gives the loss."""
 
 
-_EXPERT = frozenset({"expert_steps", "expert_margin"})
+EXPERT = frozenset({"expert_steps", "expert_margin"})
 _PRIOR = frozenset({"exploit", "exploit_steps", "prior_low", "prior_high", "perturb_dual"})
+PROXIMAL = frozenset({"b_low", "b_high"})
 _ROLLOUTS = frozenset(
     {"inner", "rollouts", "seed_rollouts", "chains", "capacity", "perturb", "perturb_z", "noise_norm"}
 )
@@ -84,6 +87,18 @@ class Source:
         lam = lam * (1 + options.perturb_dual * moved * torch.randn(lam.shape, generator=generator))
         return z, lam.clamp(min=0)
 
+    def losses(self, network: Denoiser, piece: Piece, device: str) -> Tensor:
+        """(S,) mean squared errors of the clean estimate, in the unit of the network's own output."""
+        if piece.clean is None:
+            raise ValueError("regression needs clean estimates, got None")
+        schedule = self.task.schedule
+        z, clean = piece.z.to(device), piece.clean.to(device)
+        alpha, sigma = (v[piece.tau].to(device) for v in (schedule.alpha, schedule.sigma))
+        lam = None if piece.lam is None else piece.lam.to(device)
+        estimate = network(z, alpha, sigma, lam, piece.problem)
+        errors: Tensor = ((estimate - clean) / network.scales(alpha, sigma)[2]).square().mean(-1)
+        return errors
+
     def notes(self) -> dict[str, float]:
         """Figures for the training curve."""
         return {"rollout_calls": float(self.task.calls)}
@@ -105,7 +120,7 @@ class Replay(Source):
     (`teacher`), so that the first gradient steps already see what the sampler will.
     """
 
-    unread = _EXPERT | {"dual_step"}
+    unread = EXPERT | PROXIMAL | {"dual_step"}
 
     def __init__(self, task: Task, teacher: CleanEstimator | None = None):
         super().__init__(task)
@@ -158,7 +173,7 @@ class Duals(Source):
     """
 
     lam: Tensor
-    unread = _EXPERT | _PRIOR | {"seed_rollouts"}
+    unread = EXPERT | PROXIMAL | _PRIOR | {"seed_rollouts"}
 
     def __init__(self, task: Task, reference: Callable[[], Tensor] | None = None, frozen: bool = False):
         super().__init__(task)
@@ -219,7 +234,7 @@ class Duals(Source):
 class Experts(Source):
     """Denoising score matching on samples of a dual method, solved with `expert_margin` to spare."""
 
-    unread = _PRIOR | _ROLLOUTS | {"dual_step"}
+    unread = PROXIMAL | _PRIOR | _ROLLOUTS | {"dual_step"}
 
     def __init__(self, task: Task):
         super().__init__(task)
