@@ -245,7 +245,7 @@ class ColumnOptions(ExpertOptions):
 
 
 _PROXIMAL: dict[str, dict[str, float]] = {
-    "stream": {"chains": 2, "b": 0.15, "dual_init": 2.0, "dual_step": 0.3, "margin": 0.07},
+    "stream": {"chains": 4, "b": 0.15, "dual_init": 2.0, "dual_step": 0.3, "margin": 0.08},
     "window": {"T": 50, "chains": 8, "b": 0.3, "dual_init": 3.0, "dual_step": 0.5, "margin": 0.1},
     "algorithm-2": {"T": 25, "groups": 10, "b": 0.7, "dual_init": 5.0, "dual_step": 1.0, "margin": 0.17},
 }

@@ -29,7 +29,6 @@ _MOST = {
     "n_duals": 1_000_000,
 }
 """Bounds far beyond any use: a damaged card must not ask for all memory."""
-_MAY_BE_ZERO = ("n_duals", "inputs")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,8 +75,9 @@ class NetworkConfig:
         check_choice("predicts", self.predicts, ("clean", "noise"))
         check_choice("activation", self.activation, ("silu", "relu"))
         check_number("alpha_min", self.alpha_min, 0)
+        zero = ("n_duals", "inputs") if self.body == "features" else ("n_duals",)
         for name, most in _MOST.items():
-            check_int(name, getattr(self, name), 0 if name in _MAY_BE_ZERO else 1, most)
+            check_int(name, getattr(self, name), 0 if name in zero else 1, most)
         check_number("data_scale", self.data_scale, 0, above=True)
         settle(self)
 
