@@ -8,6 +8,7 @@ import random
 import resource
 import shutil
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -130,8 +131,8 @@ def _state_reader() -> Callable[[Path], Any]:
     def read(folder: Path) -> Any:
         if not kept:
             Training.run = noted  # type: ignore[method-assign]
-            again = make_agent("pdi-net", T=3)
-            again.learn([problem()], out=folder.parent / "again", quiet=True, **SMALL)
+            with tempfile.TemporaryDirectory() as again:
+                make_agent("pdi-net", T=3).learn([problem()], out=again, quiet=True, **SMALL)
             Training.run = run  # type: ignore[method-assign]
         tensors, metadata = read_state(folder / "net" / STATE)
         check_tensors(folder / "net" / STATE, tensors, kept[0].network, kept[0].source, metadata["step"])
