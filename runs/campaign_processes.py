@@ -83,7 +83,8 @@ def outcome(name: str, out: Path) -> dict[str, Any]:
         rows = json.loads((out / "results.json").read_text())["rows"]
         found["rows"] = [(r["agent"], r["instance"], r["metrics"], r["key"]) for r in rows]
         with (out / "results.csv").open() as file:
-            found["csv"] = [line[:-1] for line in csv.reader(file)]
+            lines = [list(line.items()) for line in csv.DictReader(file)]
+        found["csv"] = [[cell for cell in line if cell[0] != "seconds"] for line in lines]
         for path in out.glob("policies/*"):
             arrays = store.read_arrays(path)
             found[path.name] = {n: a.tobytes() for n, a in arrays.items() if n != "row"}  # it tells seconds
