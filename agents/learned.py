@@ -98,10 +98,14 @@ class LearnedAgent(DiffusionAgent):
             torch.default_generator.manual_seed(seed)
             network = config.build()
         settings = {
-            "agent": self.name, "problem": presets.kind(problems[0]), "problems": describe(problems),
-            "validation": describe(checks), "seed": seed, "network": asdict(config),
+            "agent": self.name,
+            "problem": presets.kind(problems[0]),
+            "problems": describe(problems),
+            "validation": describe(checks),
+            "seed": seed,
+            "network": asdict(config),
             "sampler": asdict(samplers[0]),
-        }  # fmt: skip
+        }
         references: list[Samples] = []
 
         def validate(net: Denoiser) -> dict[str, float]:
@@ -110,7 +114,7 @@ class LearnedAgent(DiffusionAgent):
 
         run = Training(
             network, self._source(task, start), options, validate, folder, device, settings, started
-        )  # fmt: skip
+        )
         if not resume:
             self._begin(run, start)
         writable_folder("out", out)
@@ -124,19 +128,27 @@ class LearnedAgent(DiffusionAgent):
         network, options, task = run.best, run.options, run.source.task
         best = min(run.history, key=lambda row: row["validation"]["criterion"])
         return {
-            "agent": self.name, "problem": presets.kind(problems[0]), "instances": len(problems),
+            "agent": self.name,
+            "problem": presets.kind(problems[0]),
+            "instances": len(problems),
             "fingerprints": fingerprints(network.config, problems),
             "parameters": sum(p.numel() for p in network.parameters()),
-            "training": asdict(options), "sampler": asdict(task.options[0]), "seed": run.settings["seed"],
-            "criterion": CRITERION, "best_step": best["step"], "validation": best["validation"],
+            "training": asdict(options),
+            "sampler": asdict(task.options[0]),
+            "seed": run.settings["seed"],
+            "criterion": CRITERION,
+            "best_step": best["step"],
+            "validation": best["validation"],
             "budget": {
-                "gradient_steps": options.steps, "pairs": options.steps * options.problems * options.pairs,
-                "rollout_network_calls": task.calls, "seconds": round(run.seconds, 1),
+                "gradient_steps": options.steps,
+                "pairs": options.steps * options.problems * options.pairs,
+                "rollout_network_calls": task.calls,
+                "seconds": round(run.seconds, 1),
             },
             "hardware": f"{platform.machine()}, {os.cpu_count()} cores, {run.device}",
             "threads": torch.get_num_threads(),
             "curve": run.history,
-        }  # fmt: skip
+        }
 
     def _fixed(
         self, start: str | Path | None, resumed: Path | None, training: dict[str, Any]

@@ -48,9 +48,13 @@ def residual_bars(residuals: np.ndarray, problem: Problem, title: str) -> Figure
     # One outline for all bars: hundreds of patches take a second to draw.
     ax.stairs(values[:n_met], edges[: n_met + 1], fill=True, color=MET, label=f"met ({n_met})")
     ax.stairs(
-        values[n_met:], edges[n_met:], fill=True, color=MISSED, hatch="///",
+        values[n_met:],
+        edges[n_met:],
+        fill=True,
+        color=MISSED,
+        hatch="///",
         label=f"missed ({len(values) - n_met})",
-    )  # fmt: skip
+    )
     ax.axhline(problem.tolerance, color="black", lw=0.8)
     ax.set(xlabel="constraint, sorted", ylabel="average residual (≤ 0 is feasible)", title=title)
     ax.legend()
@@ -183,10 +187,18 @@ def _draw_network(fig: Figure, axes: list[Any], problem: WirelessPower, rates: l
         ax.scatter(*transmitters.T, marker="^", s=14, color=NEUTRAL, label="transmitter", zorder=2)
         for mask, marker, size, name in ((met, "o", 34, "met"), (~met, "X", 64, "missed")):
             points = ax.scatter(
-                *receivers[mask].T, c=own[mask], cmap="cividis", vmin=0, vmax=top, marker=marker, s=size,
-                edgecolors="black" if name == "met" else MISSED, linewidths=0.5 if name == "met" else 1.2,
-                label=f"receiver, requirement {name}", zorder=3,
-            )  # fmt: skip
+                *receivers[mask].T,
+                c=own[mask],
+                cmap="cividis",
+                vmin=0,
+                vmax=top,
+                marker=marker,
+                s=size,
+                edgecolors="black" if name == "met" else MISSED,
+                linewidths=0.5 if name == "met" else 1.2,
+                label=f"receiver, requirement {name}",
+                zorder=3,
+            )
         ax.set(xlabel="metres", ylabel="metres", aspect="equal")
     label = f"average rate in bit/s/Hz (required: {problem.r_min:g})"
     fig.colorbar(points, ax=axes, label=label, extend="max", shrink=0.9)

@@ -192,9 +192,16 @@ def timed(args: Args, rows: list[Row], env_kwargs: dict[str, Any]) -> list[Row]:
     samplers = {label: "pdl@paper" if label == "pdl" else label for label in tables.by_agent(rows)}
     agents = {k: v for k, v in samplers.items() if k != "reference" and not k.endswith(" + weights")}
     found = compare(
-        list(agents.values()), "WirelessPower-v0", 2, seed=args.seed, workers=args.workers,
-        out=args.logs / "seconds", n=200, trials=2, env_kwargs=env_kwargs,
-    )  # fmt: skip
+        list(agents.values()),
+        "WirelessPower-v0",
+        2,
+        seed=args.seed,
+        workers=args.workers,
+        out=args.logs / "seconds",
+        n=200,
+        trials=2,
+        env_kwargs=env_kwargs,
+    )
     seconds = {label: tables.mean_std(own, "seconds")[0] for label, own in tables.by_agent(found).items()}
 
     def own(row: Row) -> float:

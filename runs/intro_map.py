@@ -38,9 +38,13 @@ def main(args: Args) -> None:
     rows: list[Row] = []
     for agent in available(problem, *args.agents):
         rows += run.compare(
-            [agent], "WirelessPower-v0", 1 if agent == BEST else args.networks, n=args.n, trials=args.trials,
+            [agent],
+            "WirelessPower-v0",
+            1 if agent == BEST else args.networks,
+            n=args.n,
+            trials=args.trials,
             env_kwargs={"split": "test"},
-        )  # fmt: skip
+        )
     rates = {row["agent"]: problem.r_min - run.policy(row)[1] for row in rows if row["instance"] == 0}
     short = {agent: int((r < problem.r_min - problem.tolerance).sum()) for agent, r in rates.items()}
     counts = ", ".join(f"{count} under {agent}" for agent, count in short.items())
@@ -50,14 +54,18 @@ def main(args: Args) -> None:
         for metric, says in (("p5_rate", "a higher 5 % rate"), ("p1_rate", "a higher 1 % rate"))
     ]
     run.figure(
-        "map", drawing.network_maps(problem, rates),
+        "map",
+        drawing.network_maps(problem, rates),
         f"Test network 0: receivers coloured by their average rate; crosses fall short ({counts}).",
-    )  # fmt: skip
+    )
     run.write(
-        rows, claims, table(rows, WIRELESS), sample=sample_of(args),
+        rows,
+        claims,
+        table(rows, WIRELESS),
+        sample=sample_of(args),
         reduced=f"The map is one network, the claims are over all. {BEST}, on the map only, is the best that "
         "we have. Smaller networks, trained for fewer steps, than the paper's.",
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

@@ -78,21 +78,31 @@ def main(args: Args) -> None:
             rows.append(row | {"instance": seed, "folder": folder})
     claims = [
         beats(rows, SHARED, OWN, "objective", "a shared λ has the better objective", unit="seeds"),
-        beats(rows, OWN, SHARED, "inside", "with λ per sample more single samples are feasible",
-              unit="seeds", direction=1),
-    ]  # fmt: skip
+        beats(
+            rows,
+            OWN,
+            SHARED,
+            "inside",
+            "with λ per sample more single samples are feasible",
+            unit="seeds",
+            direction=1,
+        ),
+    ]
     first = {label: next(r for r in rows if r["agent"] == label) for label in agents}
     run.figure(
-        "toy", draw(problem, first, run),
+        "toy",
+        draw(problem, first, run),
         "Three modes (contours) and two constraints (shaded where both hold). They are asked of the average, "
         "the star: a shared λ lets samples outside be offset by others, a λ of its own pulls each one in.",
-    )  # fmt: skip
+    )
     metrics = ("objective", "feasible", "mean_violation", "inside", "modes")
     run.write(
-        rows, claims, table(rows, metrics),
+        rows,
+        claims,
+        table(rows, metrics),
         sample=f"The paper's example in the plane, inference seeds 0 to {args.seeds - 1}, {args.n} samples.",
         reduced="T, temperature and steps are the paper's; the score is the Monte-Carlo one.",
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

@@ -86,10 +86,15 @@ def main(args: Args) -> None:
                     transitions(problem, first_draw(agent, args.n, problem.latent_dim, seed), policy.actions)
                 )
                 matrix = own[-1]
-                rows.append({
-                    "agent": agent, "seed": seed, "stay": float(np.trace(matrix)), "excess": excess(matrix),
-                    "diagonal_or_one": diagonal_or_one(matrix),
-                })  # fmt: skip
+                rows.append(
+                    {
+                        "agent": agent,
+                        "seed": seed,
+                        "stay": float(np.trace(matrix)),
+                        "excess": excess(matrix),
+                        "diagonal_or_one": diagonal_or_one(matrix),
+                    }
+                )
 
     def values(agent: str, key: str) -> np.ndarray:
         return np.array([r[key] for r in rows if r["agent"] == agent])
@@ -104,26 +109,43 @@ def main(args: Args) -> None:
         return Claim(text, paper, ours, verdict, reason)
 
     claims = [
-        claim("pdl", "PDL's samples stay near the mode where they start", "typically",
-              judge(ends["pdl"], 0.5), "to hold, it must be half"),
-        Claim("PDL's mass is on the diagonal and in one mode", "divided between them",
-              f"{told.mean + 0.5:.1%} less one half {shown(told)}, n = {args.seeds} seeds" if told else "–",
-              judge(told, 0.4), "to hold, nine tenths; to hold weaker, more than half"),
-        claim("pdi-mc", "PDI's samples forget where they start", "no diagonal",
-              judge_equal(ends["pdi-mc"], args.margin), f"margin ±{args.margin:g}"),
-    ]  # fmt: skip
+        claim(
+            "pdl",
+            "PDL's samples stay near the mode where they start",
+            "typically",
+            judge(ends["pdl"], 0.5),
+            "to hold, it must be half",
+        ),
+        Claim(
+            "PDL's mass is on the diagonal and in one mode",
+            "divided between them",
+            f"{told.mean + 0.5:.1%} less one half {shown(told)}, n = {args.seeds} seeds" if told else "–",
+            judge(told, 0.4),
+            "to hold, nine tenths; to hold weaker, more than half",
+        ),
+        claim(
+            "pdi-mc",
+            "PDI's samples forget where they start",
+            "no diagonal",
+            judge_equal(ends["pdi-mc"], args.margin),
+            f"margin ±{args.margin:g}",
+        ),
+    ]
     run.figure(
-        "transition", draw({agent: np.mean(own, axis=0) for agent, own in matrices.items()}),
+        "transition",
+        draw({agent: np.mean(own, axis=0) for agent, own in matrices.items()}),
         "Rows: the mode nearest to the start; columns: the mode at the end. PDI's rows are alike: the noise "
         "of the reverse process makes samples forget their start.",
-    )  # fmt: skip
+    )
     lines = ["| agent | seeds | stay | excess over chance |", "|---|---|---|---|"]
     lines += [f"| {a} | {args.seeds} | {stay[a]:.3f} | {shown(ends[a])} |" for a in matrices]
     run.write(
-        rows, claims, "\n".join(lines) + "\n",
+        rows,
+        claims,
+        "\n".join(lines) + "\n",
         sample=f"The paper's mixture, inference seeds 0 to {args.seeds - 1}, {args.n} samples each.",
         reduced="PDI by preset fast: 8 candidates instead of a trained network; the paper has 1024 samples.",
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

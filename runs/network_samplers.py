@@ -40,15 +40,27 @@ def labelled(settings: dict[str, dict[str, Any]]) -> dict[str, Agent]:
 def main(args: Args) -> None:
     run = Run(NAME, args)
     wireless = run.compare(
-        labelled({f"λ0 {init:g}, η {step:g}": {"dual_init": init, "dual_step": step}
-                  for init, step in WIRELESS_SETTINGS}),
-        "WirelessPower-v0", args.networks, n=200, trials=20, env_kwargs={"split": "validation"},
+        labelled(
+            {
+                f"λ0 {init:g}, η {step:g}": {"dual_init": init, "dual_step": step}
+                for init, step in WIRELESS_SETTINGS
+            }
+        ),
+        "WirelessPower-v0",
+        args.networks,
+        n=200,
+        trials=20,
+        env_kwargs={"split": "validation"},
         folder="wireless",
-    )  # fmt: skip
+    )
     portfolio = run.compare(
-        labelled({"λ0 of the preset": {}, "λ0 = 0": {"dual_init": 0.0}}), "Portfolio-v0", args.portfolios,
-        n=128, env_kwargs={"split": "validation"}, folder="portfolio",
-    )  # fmt: skip
+        labelled({"λ0 of the preset": {}, "λ0 = 0": {"dual_init": 0.0}}),
+        "Portfolio-v0",
+        args.portfolios,
+        n=128,
+        env_kwargs={"split": "validation"},
+        folder="portfolio",
+    )
     kernels = labelled({kernel: {"kernel": kernel} for kernel in ("ddim", "posterior")})
     mixture: list[Row] = []
     for seed in args.mixture_seeds:
@@ -63,10 +75,12 @@ def main(args: Args) -> None:
         )
     ]
     run.write(
-        [*wireless, *portfolio, *mixture], [], "\n".join(parts),
+        [*wireless, *portfolio, *mixture],
+        [],
+        "\n".join(parts),
         sample="Validation instances; the shipped networks under other settings of their sampler.",
         reduced="The paper gives no such comparison.",
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

@@ -55,25 +55,38 @@ def main(args: Args) -> None:
     for label in starts:
         start = label.split(", ")[1]
         claims += [
-            equals(rows, label, "pdi-mc", "mean_return", args.margin,
-                   f"{start} returns the same as λ0 = 0", unit="instances"),
-            equals(rows, label, "pdi-mc", "feasible", 0.01,
-                   f"{start} is as feasible as λ0 = 0", unit="instances"),
-        ]  # fmt: skip
+            equals(
+                rows,
+                label,
+                "pdi-mc",
+                "mean_return",
+                args.margin,
+                f"{start} returns the same as λ0 = 0",
+                unit="instances",
+            ),
+            equals(
+                rows, label, "pdi-mc", "feasible", 0.01, f"{start} is as feasible as λ0 = 0", unit="instances"
+            ),
+        ]
     metrics = ("mean_return", "feasible", "mean_violation", "n_eff")
     run.figure(
         "frozen",
         panels(
-            rows, metrics, "λ frozen at its last value leaves the budgets",
-            first="pdi-mc", log_scaled=["mean_return", "mean_violation"],
+            rows,
+            metrics,
+            "λ frozen at its last value leaves the budgets",
+            first="pdi-mc",
+            log_scaled=["mean_return", "mean_violation"],
         ),
         "PDI from three starts λ0, and with λ frozen: dots are instances, bars 95 % intervals of the mean.",
-    )  # fmt: skip
+    )
     run.write(
-        rows, claims, table(rows, PORTFOLIO),
+        rows,
+        claims,
+        table(rows, PORTFOLIO),
         sample=sample_of(args),
         reduced=f"{FAST_PORTFOLIO} Other λ0 on {few} instances; the paper does not print its own.",
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

@@ -37,15 +37,18 @@ def main(args: Args) -> None:
         rows, metrics, "PDI-MC under four noise schedules", first="cosine", log_scaled=["mean_violation"]
     )
     run.figure(
-        "schedules", fig,
+        "schedules",
+        fig,
         "The paper's cosine schedule (diamond) and three others: dots are instances, bars 95 % intervals of "
         "the mean.",
-    )  # fmt: skip
+    )
     run.write(
-        rows, about_schedules(rows, "instances"), table(rows, PORTFOLIO),
+        rows,
+        about_schedules(rows, "instances"),
+        table(rows, PORTFOLIO),
         sample=sample_of(args),
         reduced=f"Preset paper, but 8 candidates instead of 512 and {args.n} portfolios instead of 1024.",
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

@@ -62,10 +62,17 @@ def trade_off(rows: list[Row]) -> list[Claim]:
             claims.append(better(own, other, "mean_violation", "violates less than"))
             claims.append(better(other, own, "mean_return", "earns more than"))
     return claims + [
-        beats(rows, "pdi-mc@paper", other, "top1_entropy",
-              f"pdi-mc@paper spreads over more top assets than {other}", unit="instances", direction=1)
+        beats(
+            rows,
+            "pdi-mc@paper",
+            other,
+            "top1_entropy",
+            f"pdi-mc@paper spreads over more top assets than {other}",
+            unit="instances",
+            direction=1,
+        )
         for other in ("pdm", "dps", "unconstrained")
-    ]  # fmt: skip
+    ]
 
 
 def comparable(n: int) -> dict[str, dict[str, float]]:
@@ -123,20 +130,26 @@ def main(args: Args) -> None:
     run.figure(
         "table",
         panels(
-            rows, shown, "Portfolios of 500 assets", first="pdi-mc",
+            rows,
+            shown,
+            "Portfolios of 500 assets",
+            first="pdi-mc",
             log_scaled=["mean_return", "mean_violation", "n_eff"],
         ),
         "Every agent: dots are instances, bars 95 % intervals of the mean. Returns far to the right are "
         "bought with violations far to the right.",
-    )  # fmt: skip
+    )
     run.write(
-        rows, trade_off(rows), table(rows, PORTFOLIO, comparable(args.n)), sample=sample_of(args),
+        rows,
+        trade_off(rows),
+        table(rows, PORTFOLIO, comparable(args.n)),
+        sample=sample_of(args),
         reduced="pdi-mc by preset fast: T = 200 for 500, 4 candidates for 512, α floored at .5, a ramp and a "
         "clamp of the multipliers and another dual step, all chosen on validation instances; pdi-mc@paper "
         "has none of these but 8 candidates. pdl as published. The paper has 1024 portfolios, and its "
         "data generator draws in another order, so instances differ.",
         notes=notes(rows),
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

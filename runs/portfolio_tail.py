@@ -50,21 +50,31 @@ def main(args: Args) -> None:
     words = {"mean_violation": "violates less", "feasible": "is more feasible", "mean_return": "earns more"}
     paid = {"mean_return": "what a part of the path earns more it takes by breaking the budgets"}
     claims = [
-        beats(rows, whole, part, metric, f"the full average {says} than the {part}", unit="instances",
-              note=paid.get(metric, ""))
+        beats(
+            rows,
+            whole,
+            part,
+            metric,
+            f"the full average {says} than the {part}",
+            unit="instances",
+            note=paid.get(metric, ""),
+        )
         for part in parts
         for metric, says in words.items()
-    ]  # fmt: skip
+    ]
     run.figure(
-        "tail", curves(rows, labels),
+        "tail",
+        curves(rows, labels),
         "λ frozen at the average of the last part of PDI's path: means over instances with 95 % intervals. A "
         "shorter tail earns more only by breaking the budgets.",
-    )  # fmt: skip
+    )
     run.write(
-        rows, claims, table(rows, PORTFOLIO),
+        rows,
+        claims,
+        table(rows, PORTFOLIO),
         sample=sample_of(args),
         reduced=FAST_PORTFOLIO,
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

@@ -73,9 +73,17 @@ def main(args: Args) -> None:
             claims.append(beats(rows, cold, hot, metric, f"1/β = {cold} {says} than {hot}", unit="instances"))
     hot, cold = next(iter(agents)), list(agents)[-1]
     claims.append(
-        beats(rows, hot, cold, "top1_entropy", f"1/β = {hot} spreads over more top assets than {cold}",
-              unit="instances", direction=1, note="entropy of the assets that lead a portfolio")
-    )  # fmt: skip
+        beats(
+            rows,
+            hot,
+            cold,
+            "top1_entropy",
+            f"1/β = {hot} spreads over more top assets than {cold}",
+            unit="instances",
+            direction=1,
+            note="entropy of the assets that lead a portfolio",
+        )
+    )
     problem = make_env("Portfolio-v0", kwargs).make_problem(0)
     run.figure(
         "temperature",
@@ -83,10 +91,12 @@ def main(args: Args) -> None:
         "Mean return and mean violation along the sampler on test instance 0, at four temperatures.",
     )
     run.write(
-        rows, claims, table(rows, PORTFOLIO),
+        rows,
+        claims,
+        table(rows, PORTFOLIO),
         sample=sample_of(args),
         reduced=FAST_PORTFOLIO,
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

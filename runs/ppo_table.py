@@ -36,23 +36,34 @@ def main(args: Args) -> None:
     run = Run(NAME, args, f"{NAME}/{args.users}-users-{args.steps}-slots-seed-{args.seed}")
     ppo, folder = make_agent("ppo"), run.logs / "training"
     ppo.learn(
-        "WirelessPower-v0", out=folder, seed=args.seed, steps=args.steps, resume=folder.exists(),
+        "WirelessPower-v0",
+        out=folder,
+        seed=args.seed,
+        steps=args.steps,
+        resume=folder.exists(),
         n_users=args.users,
-    )  # fmt: skip
+    )
     rows = run.compare(
-        {"ppo": ppo} | {name: name for name in OTHERS}, "WirelessPower-v0", args.networks, n=args.n,
-        trials=args.trials, env_kwargs={"split": "test", "n_users": args.users},
-    )  # fmt: skip
+        {"ppo": ppo} | {name: name for name in OTHERS},
+        "WirelessPower-v0",
+        args.networks,
+        n=args.n,
+        trials=args.trials,
+        env_kwargs={"split": "test", "n_users": args.users},
+    )
     claims = [
         beats(rows, "ppo", "pdi-mc", "mean_rate", "PPO has a higher mean rate than PDI-MC"),
         beats(rows, "ppo", "pdi-mc", "mean_violation", "PPO violates less than PDI-MC"),
         beats(rows, "pdi-cg", "ppo", "mean_rate", "column generation has a higher mean rate than PPO"),
     ]
     run.write(
-        rows, claims, table(rows, WIRELESS), sample=sample_of(args),
+        rows,
+        claims,
+        table(rows, WIRELESS),
+        sample=sample_of(args),
         reduced=f"{args.users} users; PPO trained on the training split for {args.steps} slots, "
         "rounded up to whole rounds.",
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

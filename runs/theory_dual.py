@@ -199,9 +199,12 @@ def plot_convergence(rows: list[dict], lengths: tuple[int, ...]) -> drawing.Figu
 def plot_bias(found: dict[str, list[dict]]) -> drawing.Figure:
     fig, axes = drawing.figure(3.4 * len(found), 3.9, ncols=len(found), sharey=True)
     styles = {
-        "spread": ("black", ":"), "tweedie": (drawing.MISSED, "-"), "approximation": (drawing.MET, "-"),
-        "history": ("#009E73", "--"), "floor": ("#E69F00", "-."),
-    }  # fmt: skip
+        "spread": ("black", ":"),
+        "tweedie": (drawing.MISSED, "-"),
+        "approximation": (drawing.MET, "-"),
+        "history": ("#009E73", "--"),
+        "floor": ("#E69F00", "-."),
+    }
     for ax, (name, runs) in zip(axes, found.items(), strict=True):
         for term, (colour, line) in styles.items():
             values = np.sqrt(np.mean([np.square(r[term]) for r in runs], axis=0))
@@ -234,27 +237,40 @@ def claims_of(rows: list[dict], found: dict[str, list[dict]], args: Args) -> lis
         fall = bootstrap(np.array(slopes))
         span = f"T = {args.lengths[0]} to {args.lengths[-1]}"
         claims.append(
-            Claim(f"λ̄ approaches λ* at the rate 1/√T or faster ({name} constraints)", "exponent 0.5",
-                  f"exponent {shown(fall)}, n = {args.seeds} seeds, {span}", judge(fall, 0.5), reason)
-        )  # fmt: skip
+            Claim(
+                f"λ̄ approaches λ* at the rate 1/√T or faster ({name} constraints)",
+                "exponent 0.5",
+                f"exponent {shown(fall)}, n = {args.seeds} seeds, {span}",
+                judge(fall, 0.5),
+                reason,
+            )
+        )
     for name, runs in found.items():
         squares = [mean_squares(r) for r in runs]
         logs = [np.log10(max(q["tweedie"], 1e-30) / max(q["approximation"], q["history"])) for q in squares]
         mean = {k: float(np.mean([q[k] for q in squares])) for k in squares[0]}
         claims.append(
-            Claim(f"the Tweedie term dominates the measured bias ({name})", "dominant",
-                  f"log10 of Tweedie over the larger other {shown(bootstrap(np.array(logs)))}, "
-                  f"n = {len(runs)} seeds", judge(bootstrap(np.array(logs))),
-                  f"mean squares: Tweedie {mean['tweedie']:.2g}, approximation {mean['approximation']:.2g}, "
-                  f"history {mean['history']:.2g}")
-        )  # fmt: skip
+            Claim(
+                f"the Tweedie term dominates the measured bias ({name})",
+                "dominant",
+                f"log10 of Tweedie over the larger other {shown(bootstrap(np.array(logs)))}, "
+                f"n = {len(runs)} seeds",
+                judge(bootstrap(np.array(logs))),
+                f"mean squares: Tweedie {mean['tweedie']:.2g}, approximation {mean['approximation']:.2g}, "
+                f"history {mean['history']:.2g}",
+            )
+        )
     ends = [np.log10(r["spread"][0] / r["spread"][-1]) for r in found["quadratic, exact score"]]
     fall = bootstrap(np.array(ends))
     claims.append(
-        Claim("the Tweedie error falls toward the data side", "decreases",
-              f"log10 of first over last ε_TW {shown(fall)}, n = {len(ends)} seeds", judge(fall),
-              "the posterior of the clean sample narrows as the noise fades")
-    )  # fmt: skip
+        Claim(
+            "the Tweedie error falls toward the data side",
+            "decreases",
+            f"log10 of first over last ε_TW {shown(fall)}, n = {len(ends)} seeds",
+            judge(fall),
+            "the posterior of the clean sample narrows as the noise fades",
+        )
+    )
     return claims
 
 
@@ -263,15 +279,17 @@ def main(args: Args) -> None:
     with one_thread():
         rows, found = convergence(args), bias(args)
     run.figure(
-        "convergence", plot_convergence(rows, args.lengths),
+        "convergence",
+        plot_convergence(rows, args.lengths),
         "Squared error of the averaged multipliers: thick lines are means, thin ones seeds. Linear "
         "constraints beat 1/√T; with a curved one it falls far more slowly, with any number of samples.",
-    )  # fmt: skip
+    )
     run.figure(
-        "bias", plot_bias(found),
+        "bias",
+        plot_bias(found),
         "Terms of the dual gradient's bias along the sampler. Linear constraints have no Tweedie term; with "
         "a Monte-Carlo score the approximation is the largest one.",
-    )  # fmt: skip
+    )
     lines = [
         "| run | Tweedie | approximation | history | α floor | ε_TW², the bound |",
         "|---|---|---|---|---|---|",
@@ -286,13 +304,14 @@ def main(args: Args) -> None:
         ]
         lines.append(f"| {name} | {' | '.join(f'{v:.2g}' for v in mean)} |")
     run.write(
-        [*rows, *summary], claims_of(rows, found, args),
+        [*rows, *summary],
+        claims_of(rows, found, args),
         "\n".join(["Mean squares of the terms over t and seeds:\n", *lines]) + "\n",
         sample=f"A Gaussian in three dimensions with two linear constraints or a quadratic one, seeds 0 to "
         f"{args.seeds - 1} of {args.n} samples; terms: {args.bias_seeds} seeds of {args.bias_samples}.",
         reduced="Exactly solvable problems instead of the paper's: they alone tell λ*, and every term apart.",
         notes=NOTES,
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

@@ -73,10 +73,16 @@ def distances(args: Args) -> list[dict]:
             r = pdi(problem, exact, s, n=args.n, generator=g, duals=rule, reverse=Reverse("ancestral"))
             path = r.dual_path[:, 0].double()
             gap = (path - lam_star).norm(dim=1)
-            rows.append({
-                "T": T, "seed": seed, "w2": w2(path, s), "bound": theorem_2_bound(s, rho, gamma, gap),
-                "bound_with_defect": theorem_2_bound(s, rho, gamma, gap, defect), "w2_at_optimum": frozen,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "T": T,
+                    "seed": seed,
+                    "w2": w2(path, s),
+                    "bound": theorem_2_bound(s, rho, gamma, gap),
+                    "bound_with_defect": theorem_2_bound(s, rho, gamma, gap, defect),
+                    "w2_at_optimum": frozen,
+                }
+            )
         print(f"T = {T}", flush=True)
     return rows
 
@@ -95,11 +101,18 @@ def stability(args: Args) -> list[dict]:
         alpha = s.alpha[1:].flip(0)
         for law, seed, rho in factors:
             psi = stability_products(rho)
-            rows.append({
-                "law": law, "schedule": name, "seed": seed, "rho": rho.tolist(), "psi": psi.tolist(),
-                "high_noise": float(rho[alpha < 0.3].max()), "low_noise": float(rho[alpha > 0.7].max()),
-                "log_psi_0": float(psi[0].log10()),
-            })  # fmt: skip
+            rows.append(
+                {
+                    "law": law,
+                    "schedule": name,
+                    "seed": seed,
+                    "rho": rho.tolist(),
+                    "psi": psi.tolist(),
+                    "high_noise": float(rho[alpha < 0.3].max()),
+                    "low_noise": float(rho[alpha > 0.7].max()),
+                    "log_psi_0": float(psi[0].log10()),
+                }
+            )
     return rows
 
 
@@ -110,30 +123,46 @@ def claims_of(rows: list[dict], factors: list[dict], args: Args) -> list[Claim]:
     )
     frozen = [r["w2_at_optimum"] for r in rows if r["seed"] == 0]
     claims = [
-        Claim("the bound covers the distance of PDI's law to the optimal one", "a bound",
-              f"smallest log10 of bound over W2 {shown(ratio)}, n = {args.seeds} seeds", judge(ratio),
-              f"over T = {args.lengths[0]} to {args.lengths[-1]}"),
-        Claim("the bound covers the sampler with λ = λ* throughout", "a bound, zero then",
-              f"W2 {max(frozen):.2g} to {min(frozen):.2g}, exact, T {args.lengths[0]} to {args.lengths[-1]}",
-              judge(Interval(-min(frozen), -min(frozen), -min(frozen))),
-              "the proof takes the discrete kernel for the exact reversal; its defect is added by "
-              "theorem_2_bound(…, defect)"),
-    ]  # fmt: skip
+        Claim(
+            "the bound covers the distance of PDI's law to the optimal one",
+            "a bound",
+            f"smallest log10 of bound over W2 {shown(ratio)}, n = {args.seeds} seeds",
+            judge(ratio),
+            f"over T = {args.lengths[0]} to {args.lengths[-1]}",
+        ),
+        Claim(
+            "the bound covers the sampler with λ = λ* throughout",
+            "a bound, zero then",
+            f"W2 {max(frozen):.2g} to {min(frozen):.2g}, exact, T {args.lengths[0]} to {args.lengths[-1]}",
+            judge(Interval(-min(frozen), -min(frozen), -min(frozen))),
+            "the proof takes the discrete kernel for the exact reversal; its defect is added by "
+            "theorem_2_bound(…, defect)",
+        ),
+    ]
     for law in ("one Gaussian", "two modes"):
         own = [f for f in factors if f["law"] == law]
         ddpm = [f for f in own if f["schedule"] in ("cosine", "linear")]
         high = Interval(*(1 - max(f["high_noise"] for f in ddpm),) * 3)
         low = Interval(*(max(f["low_noise"] for f in ddpm) - 1 - 1e-6,) * 3)
         claims.append(
-            Claim(f"at high noise ρ_t < 1: errors are damped ({law}; cosine, linear)", "ρ_t < 1",
-                  f"largest ρ_t where α < .3: {1 - high.mean:.4f}", judge(high), "over all steps and seeds")
-        )  # fmt: skip
+            Claim(
+                f"at high noise ρ_t < 1: errors are damped ({law}; cosine, linear)",
+                "ρ_t < 1",
+                f"largest ρ_t where α < .3: {1 - high.mean:.4f}",
+                judge(high),
+                "over all steps and seeds",
+            )
+        )
         if law == "two modes":
             claims.append(
-                Claim("near the data ρ_t > 1: errors are amplified (two modes; cosine, linear)",
-                      "may be larger", f"largest ρ_t where α > .7: {1 + low.mean:.4f}", judge(low),
-                      "expansion comes from the gap between modes: one Gaussian has none of it")
-            )  # fmt: skip
+                Claim(
+                    "near the data ρ_t > 1: errors are amplified (two modes; cosine, linear)",
+                    "may be larger",
+                    f"largest ρ_t where α > .7: {1 + low.mean:.4f}",
+                    judge(low),
+                    "expansion comes from the gap between modes: one Gaussian has none of it",
+                )
+            )
         claims += [damps(own, name, law) for name in ("cosine", "linear")]
     return claims
 
@@ -147,10 +176,12 @@ def damps(own: list[dict], name: str, law: str) -> Claim:
     found = bootstrap(np.array(gaps)) if len(seeds) > 1 else exact
     count = f"n = {len(seeds)} draws of points" if len(seeds) > 1 else "exact"
     return Claim(
-        f"{name} damps early errors more than both SNR schedules ({law})", "it does",
-        f"log10 of the better SNR schedule's Ψ_0 over its own {shown(found)}, {count}", judge(found),
+        f"{name} damps early errors more than both SNR schedules ({law})",
+        "it does",
+        f"log10 of the better SNR schedule's Ψ_0 over its own {shown(found)}, {count}",
+        judge(found),
         "Ψ_0 is the product of all later ρ_t",
-    )  # fmt: skip
+    )
 
 
 def plot_distances(rows: list[dict], lengths: tuple[int, ...]) -> drawing.Figure:
@@ -202,14 +233,16 @@ def main(args: Args) -> None:
     with one_thread():
         rows, factors = distances(args), stability(args)
     run.figure(
-        "distance", plot_distances(rows, args.lengths),
+        "distance",
+        plot_distances(rows, args.lengths),
         "Distance of PDI's law to the optimal one, and Theorem 2's bound, means over seeds. The bound says "
         "zero for λ = λ*, where the discrete kernel leaves a distance of its own.",
-    )  # fmt: skip
+    )
     run.figure(
-        "stability", plot_stability(factors),
+        "stability",
+        plot_stability(factors),
         "Stability factors ρ_t and their products along four schedules, for one Gaussian and for two modes.",
-    )  # fmt: skip
+    )
     lines = ["| T | W2 | bound | with defect | W2 at λ* |", "|---|---|---|---|---|"]
     for T in args.lengths:
         own = [r for r in rows if r["T"] == T]
@@ -223,11 +256,13 @@ def main(args: Args) -> None:
         )
     kept = [{k: v for k, v in f.items() if k not in ("rho", "psi")} for f in factors]
     run.write(
-        [*rows, *kept], claims_of(rows, factors, args), "\n".join(lines) + "\n",
+        [*rows, *kept],
+        claims_of(rows, factors, args),
+        "\n".join(lines) + "\n",
         sample=f"A Gaussian in three dimensions under two linear constraints and a mixture of two modes, "
         f"seeds 0 to {args.seeds - 1}; W2 and ρ_t of the Gaussian are exact.",
         reduced="Exactly solvable problems instead of the paper's, which has no figure of its theorems.",
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

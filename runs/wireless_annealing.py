@@ -103,17 +103,20 @@ def main(args: Args) -> None:
     ]
     first = {row["agent"]: powers(row) for row in rows if row["instance"] == 0}
     run.figure(
-        "pairs", draw(first, pairs[0][:4]),
+        "pairs",
+        draw(first, pairs[0][:4]),
         "Every decision of a policy as the powers of two users, for the four pairs of test network 0 that "
         "hurt each other most.",
-    )  # fmt: skip
+    )
     run.write(
-        rows, claims, table(rows, ("pair_modes", "mean_power", "mean_rate", "feasible")),
+        rows,
+        claims,
+        table(rows, ("pair_modes", "mean_power", "mean_rate", "feasible")),
         sample=sample_of(args),
         reduced=f"{FAST_WIRELESS} PDL as published. The paper shows four pairs and gives no figure; ours is "
         "the effective number of the four corners (each power above or below half) over "
         f"{args.pairs} pairs a network.",
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

@@ -50,9 +50,15 @@ def draw(rows: list[Row], steps: dict[str, int]) -> drawing.Figure:
     fig, axes = drawing.figure(15, 3.3, ncols=len(METRICS))
     for ax, metric in zip(axes, METRICS, strict=True):
         band(
-            ax, list(steps.values()), rows, list(steps), metric, against="pdi-net", marker="o",
+            ax,
+            list(steps.values()),
+            rows,
+            list(steps),
+            metric,
+            against="pdi-net",
+            marker="o",
             color=drawing.MISSED,
-        )  # fmt: skip
+        )
         ax.axhline(0, color="black", lw=0.9, ls="--")
         ax.set_xlabel("gradient steps of DT")
         ax.grid(alpha=0.3)
@@ -97,16 +103,20 @@ def main(args: Args) -> None:
         claims = [claim for label in later for claim in judged(rows, label)]
         content = table(rows, WIRELESS)
         run.figure(
-            "checkpoints", draw(rows, steps),
+            "checkpoints",
+            draw(rows, steps),
             "DT at every checkpoint along its training less PDI-Net on the same networks, means with 95 % "
             "intervals; violations above the dashed line and rates below it are worse.",
-        )  # fmt: skip
+        )
     run.write(
-        rows, claims, content, sample=sample_of(args),
+        rows,
+        claims,
+        content,
+        sample=sample_of(args),
         reduced="As in the paper, checkpoints are judged from the one whose multipliers are most like PDI's "
         "on. Smaller networks and fewer training steps than the paper's, and "
         f"{args.networks} of its 64 test networks: what fails here may fail for want of training.",
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

@@ -68,19 +68,30 @@ def main(args: Args) -> None:
         ends = f"{cosine[0]:.3f} to {cosine[top]:.3f} at step {steps[top]}, then {cosine[-1]:.3f}"
         path = f"{distance[0]:.1f} to {distance[near]:.1f} at step {steps[near]}, then {distance[-1]:.1f}"
         claims = [
-            Claim(texts[0], papers[0], ends,
-                  judge(single(cosine[top] - max(cosine[0], cosine[-1]) - args.least)), ONE),
+            Claim(
+                texts[0],
+                papers[0],
+                ends,
+                judge(single(cosine[top] - max(cosine[0], cosine[-1]) - args.least)),
+                ONE,
+            ),
             Claim(texts[1], papers[1], f"{cosine[top]:.3f}", judge(single(cosine[top] - 0.95)), ONE),
-            Claim(texts[2], papers[2], f"falls by {cosine[top] - cosine[-1]:.3f}",
-                  judge_equal(single(cosine[top] - cosine[-1]), args.slight),
-                  f"margin {args.slight:g}; {ONE}"),
-            Claim(texts[3], papers[3], path,
-                  judge(single(min(distance[0], distance[-1]) - distance[near])), ONE),
-        ]  # fmt: skip
+            Claim(
+                texts[2],
+                papers[2],
+                f"falls by {cosine[top] - cosine[-1]:.3f}",
+                judge_equal(single(cosine[top] - cosine[-1]), args.slight),
+                f"margin {args.slight:g}; {ONE}",
+            ),
+            Claim(
+                texts[3], papers[3], path, judge(single(min(distance[0], distance[-1]) - distance[near])), ONE
+            ),
+        ]
         run.figure(
-            "duals", draw(steps, cosine, distance),
+            "duals",
+            draw(steps, cosine, distance),
             "DT's multipliers on training networks against those that PDI finds there; dotted, the peak.",
-        )  # fmt: skip
+        )
         lines = ["| step | cosine similarity | distance | mean λ |", "|---|---|---|---|"]
         lines += [
             f"| {r['step']} | {r['dual_cosine']:.3f} | {r['dual_distance']:.1f} | {r['mean_dual']:.2f} |"
@@ -88,10 +99,13 @@ def main(args: Args) -> None:
         ]
         table = "\n".join(lines) + "\n"
     run.write(
-        rows, claims, table, sample=f"One training of DT, {len(rows)} validations, seed {args.seed}.",
+        rows,
+        claims,
+        table,
+        sample=f"One training of DT, {len(rows)} validations, seed {args.seed}.",
         reduced="A smaller network and far fewer steps than the paper's 4000 outer iterations; PDI's "
         "multipliers are its time average on four training networks, the paper's its last iterate on all.",
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

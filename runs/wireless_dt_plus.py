@@ -59,14 +59,35 @@ def main(args: Args) -> None:
     claims = [
         beats(rows, "dt-plus", "dt", "p5_rate", "DT+ has a higher 5 % rate than DT"),
         beats(rows, "dt-plus", "dt", "mean_violation", "DT+ violates less than DT"),
-        equals(rows, "dt-plus", "pdi-net", "mean_rate", 0.02, "DT+ catches up with PDI-Net's mean rate",
-               paper="2.814 against 2.803"),
-        equals(rows, "dt-plus", "pdi-net", "p5_rate", 0.02, "DT+ catches up with PDI-Net's 5 % rate",
-               paper="0.656 against 0.613"),
-        equals(rows, "dt-plus", "pdi-net", "mean_violation", 0.001, "DT+ catches up with PDI-Net's violation",
-               paper="0.006 against 0.0062"),
+        equals(
+            rows,
+            "dt-plus",
+            "pdi-net",
+            "mean_rate",
+            0.02,
+            "DT+ catches up with PDI-Net's mean rate",
+            paper="2.814 against 2.803",
+        ),
+        equals(
+            rows,
+            "dt-plus",
+            "pdi-net",
+            "p5_rate",
+            0.02,
+            "DT+ catches up with PDI-Net's 5 % rate",
+            paper="0.656 against 0.613",
+        ),
+        equals(
+            rows,
+            "dt-plus",
+            "pdi-net",
+            "mean_violation",
+            0.001,
+            "DT+ catches up with PDI-Net's violation",
+            paper="0.006 against 0.0062",
+        ),
         cost(budgets),
-    ]  # fmt: skip
+    ]
     lines = [
         "| agent | gradient steps | rollout calls of the network | seconds of training |",
         "|---|---|---|---|",
@@ -80,14 +101,18 @@ def main(args: Args) -> None:
         found = table(rows, WIRELESS, PAPER) + "\n" + "\n".join(lines) + "\n"
         metrics = ("mean_rate", "p5_rate", "mean_violation", "feasible")
         run.figure(
-            "dt-plus", panels(rows, metrics, "DT, DT+ and PDI-Net", first="pdi-net", marks={"p5_rate": 0.6}),
+            "dt-plus",
+            panels(rows, metrics, "DT, DT+ and PDI-Net", first="pdi-net", marks={"p5_rate": 0.6}),
             "Dots are networks, bars 95 % intervals of the mean, the dashed line is the required rate.",
-        )  # fmt: skip
+        )
     run.write(
-        rows, claims, found, sample=sample_of(args),
+        rows,
+        claims,
+        found,
+        sample=sample_of(args),
         reduced="Smaller networks and far fewer training steps than the paper's; one DT checkpoint is "
         "continued, where the paper shows the best two of several: failures may be for want of training.",
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

@@ -29,9 +29,13 @@ class Args(Common):
 def main(args: Args) -> None:
     run = Run(NAME, args, "wireless_table")
     rows = run.compare(
-        ["pdi-mc", "frozen-last", "frozen-mean"], "WirelessPower-v0", args.networks,
-        n=args.n, trials=args.trials, env_kwargs={"split": "test"},
-    )  # fmt: skip
+        ["pdi-mc", "frozen-last", "frozen-mean"],
+        "WirelessPower-v0",
+        args.networks,
+        n=args.n,
+        trials=args.trials,
+        env_kwargs={"split": "test"},
+    )
     claims = [
         beats(rows, "pdi-mc", "frozen-last", "feasible", "the dynamics are more feasible than λ_T frozen"),
         beats(rows, "pdi-mc", "frozen-mean", "feasible", "the dynamics are more feasible than λ̄ frozen"),
@@ -43,15 +47,18 @@ def main(args: Args) -> None:
     title = "Frozen multipliers earn more rate and leave more users short"
     metrics = ("mean_rate", "p5_rate", "mean_violation", "feasible")
     run.figure(
-        "frozen", panels(rows, metrics, title, first="pdi-mc", marks={"p5_rate": 0.6}),
+        "frozen",
+        panels(rows, metrics, title, first="pdi-mc", marks={"p5_rate": 0.6}),
         "PDI-MC with its multipliers moving, frozen at the last iterate, and frozen at the time average: "
         "dots are networks, bars 95 % intervals of the mean, the dashed line is the required rate.",
-    )  # fmt: skip
+    )
     run.write(
-        rows, claims, table(rows, WIRELESS),
+        rows,
+        claims,
+        table(rows, WIRELESS),
         sample=sample_of(args),
         reduced=f"{FAST_WIRELESS} λ is really frozen and the samples drawn afresh.",
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

@@ -72,9 +72,14 @@ def main(args: Args) -> None:
     rows: list[Row] = []
     for level in args.levels:
         found = run.compare(
-            agents, "WirelessPower-v0", args.networks, n=args.n, trials=args.trials,
-            env_kwargs={"split": "test", "r_min": level}, folder=f"{level:g}",
-        )  # fmt: skip
+            agents,
+            "WirelessPower-v0",
+            args.networks,
+            n=args.n,
+            trials=args.trials,
+            env_kwargs={"split": "test", "r_min": level},
+            folder=f"{level:g}",
+        )
         rows += [row | {"agent": f"{row['agent']} at {level:g}"} for row in found]
     hardest = max(args.levels)
     lost = degradation(rows, agents, hardest, args.trained)
@@ -88,14 +93,18 @@ def main(args: Args) -> None:
             text = f"at r_min = {hardest:g}, {own} {level} than DT"
             claims.append(beats(rows, f"{own} at {hardest:g}", f"dt at {hardest:g}", metric, text))
     run.figure(
-        "ood", draw(rows, agents, args.levels, args.trained),
+        "ood",
+        draw(rows, agents, args.levels, args.trained),
         "Means over networks with 95 % intervals; the dotted line is the required rate of training.",
-    )  # fmt: skip
+    )
     run.write(
-        rows, claims, table(rows, WIRELESS), sample=sample_of(args),
+        rows,
+        claims,
+        table(rows, WIRELESS),
+        sample=sample_of(args),
         reduced=f"pdi-mc by preset fast (T = 100), the networks smaller and trained less than the paper's; "
         f"{args.networks} of the paper's 64 networks.",
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

@@ -51,9 +51,11 @@ def draw_path(trace: dict[str, np.ndarray], r_min: float) -> drawing.Figure:
     right.plot(step, np.median(residuals, axis=1), color=drawing.MET, lw=1.6, label="median user")
     right.axhline(0, color="black", lw=0.8)
     right.set(
-        xlabel="denoising step", ylabel="residual $r_{min}$ − rate (bit/s/Hz)",
-        title="Residuals of the clean estimates: above 0 is short", ylim=(-3, r_min + 0.05),
-    )  # fmt: skip
+        xlabel="denoising step",
+        ylabel="residual $r_{min}$ − rate (bit/s/Hz)",
+        title="Residuals of the clean estimates: above 0 is short",
+        ylim=(-3, r_min + 0.05),
+    )
     for ax in (left, right):
         ax.legend(fontsize=9)
         ax.grid(alpha=0.3)
@@ -90,19 +92,24 @@ def main(args: Args) -> None:
     with one_thread():
         trace = named_agent(args.agent).sample(problem, args.n, args.seed).info["trace"]
     run.figure(
-        "duals", draw_path(trace, problem.r_min),
+        "duals",
+        draw_path(trace, problem.r_min),
         f"{args.agent} on test network 0. The multipliers of users that interference keeps short rise to the "
         "last step, the others fall to zero.",
-    )  # fmt: skip
+    )
     run.figure(
-        "rates", draw_rates(rates, problem.r_min),
+        "rates",
+        draw_rates(rates, problem.r_min),
         f"Average rates of the users of {args.networks} networks: PDI moves the left tail to the requirement "
         "and pays with rates in the middle.",
-    )  # fmt: skip
+    )
     run.write(
-        rows, [], table(rows, WIRELESS), sample=sample_of(args),
+        rows,
+        [],
+        table(rows, WIRELESS),
+        sample=sample_of(args),
         reduced=f"{FAST_WIRELESS} The paper draws no conclusion from this figure.",
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

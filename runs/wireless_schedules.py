@@ -62,11 +62,13 @@ def main(args: Args) -> None:
         "the mean, the dashed line is the required rate.",
     )
     run.write(
-        rows, claims, table(rows, WIRELESS),
+        rows,
+        claims,
+        table(rows, WIRELESS),
         sample=sample_of(args),
         reduced=f"{FAST_WIRELESS} {args.networks} of the paper's 64 networks; every schedule has its own "
         "Monte-Carlo score, where a trained network would have to be trained anew.",
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

@@ -63,10 +63,12 @@ PAPER = {
     }.items()
 }
 WORDS = {
-    "mean_rate": "has a higher mean rate than", "p5_rate": "has a higher 5 % rate than",
+    "mean_rate": "has a higher mean rate than",
+    "p5_rate": "has a higher 5 % rate than",
     "p1_rate": "has a higher 1 % rate than",
-    "mean_violation": "violates less than", "feasible": "is more feasible than",
-}  # fmt: skip
+    "mean_violation": "violates less than",
+    "feasible": "is more feasible than",
+}
 
 
 @dataclass
@@ -96,9 +98,16 @@ def ranking(rows: list[Row]) -> list[Claim]:
         for metric in ("p5_rate", "mean_violation", "feasible"):
             claims += [better(own, other, metric) for other in ("unconstrained", "pdm", "dps")]
         claims.append(
-            equals(rows, "pdl", own, "feasible", 0.01, f"pdl gains no substantial feasibility over {own}",
-                   paper=f"{PAPER['pdl']['feasible']:g} against {PAPER[own]['feasible']:g}")
-        )  # fmt: skip
+            equals(
+                rows,
+                "pdl",
+                own,
+                "feasible",
+                0.01,
+                f"pdl gains no substantial feasibility over {own}",
+                paper=f"{PAPER['pdl']['feasible']:g} against {PAPER[own]['feasible']:g}",
+            )
+        )
     claims += [better("st", "pdi-net", "feasible"), better("st", "pdi-net", "p5_rate")]
     claims.append(better("pdi-net", "pdl", "mean_violation"))
     claims += [better("pdi-net-warm", "pdi-net", metric) for metric in ("p5_rate", "p1_rate", "feasible")]
@@ -116,25 +125,29 @@ def main(args: Args) -> None:
     for label in (r for r in args.rows if r in learned or r not in LEARNED):
         agent, preset, options = ROWS[label]
         rows += run.compare(
-            {label: make_agent(agent, preset, **options)}, "WirelessPower-v0", args.networks, n=args.n,
-            trials=args.trials, env_kwargs=kwargs,
-        )  # fmt: skip
+            {label: make_agent(agent, preset, **options)},
+            "WirelessPower-v0",
+            args.networks,
+            n=args.n,
+            trials=args.trials,
+            env_kwargs=kwargs,
+        )
     shown = ("mean_rate", "p5_rate", "p1_rate", "mean_violation", "feasible")
     run.figure(
         "table",
-        panels(
-            rows, shown, "Networks of 200 users", first="pdi-mc", marks={"p5_rate": 0.6, "p1_rate": 0.6}
-        ),
+        panels(rows, shown, "Networks of 200 users", first="pdi-mc", marks={"p5_rate": 0.6, "p1_rate": 0.6}),
         "Every agent: dots are networks, bars 95 % intervals of the mean, dashed lines the required rate.",
-    )  # fmt: skip
+    )
     run.write(
-        rows, ranking(rows) if args.split == "test" else [], table(rows, METRICS, PAPER),
+        rows,
+        ranking(rows) if args.split == "test" else [],
+        table(rows, METRICS, PAPER),
         sample=sample_of(args).replace("test", args.split),
         reduced="Preset fast but where a row says @paper; pdl as published; pdm with 100 steps, at most 20 "
         "gradient steps in each and 4 draws. The trainings of the learned rows are smaller than the paper's: "
         "a failure there may be for want of training. The guidance of dps and the margin of st's expert (.45 "
         "bit/s/Hz) were set on validation networks with the paper's rows in view.",
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

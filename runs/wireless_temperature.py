@@ -38,9 +38,14 @@ def draw(run: Run, rows: list[Row], labels: list[str], networks: int) -> Any:
     """Powers of two users that hurt each other, per network and temperature."""
     env = make_env("WirelessPower-v0", {"split": "test"})
     fig, axes = drawing.figure(
-        3.3 * len(labels) + 0.4, 3.4 * networks + 0.3, nrows=networks, ncols=len(labels), squeeze=False,
-        sharex=True, sharey=True,
-    )  # fmt: skip
+        3.3 * len(labels) + 0.4,
+        3.4 * networks + 0.3,
+        nrows=networks,
+        ncols=len(labels),
+        squeeze=False,
+        sharex=True,
+        sharey=True,
+    )
     for k in range(networks):
         problem = env.make_problem(k)
         [(i, j)] = rivals(problem.gains.numpy(), 1)
@@ -71,15 +76,18 @@ def main(args: Args) -> None:
         beats(rows, one, cold, "mean_violation", f"{one} violates less than the cold {cold}"),
     ]
     run.figure(
-        "scatter", draw(run, rows, list(agents), min(2, args.networks)),
+        "scatter",
+        draw(run, rows, list(agents), min(2, args.networks)),
         "Powers of the two users that hurt each other most, in every decision of a policy, on two test "
         "networks: hot on the left, cold on the right.",
-    )  # fmt: skip
+    )
     run.write(
-        rows, claims, table(rows, WIRELESS),
+        rows,
+        claims,
+        table(rows, WIRELESS),
         sample=sample_of(args),
         reduced=f"{FAST_WIRELESS} The paper shows two networks and does not print its temperatures.",
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

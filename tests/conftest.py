@@ -9,9 +9,19 @@ import torch
 torch.set_num_threads(1)
 
 NOT_NUMERIC = {
-    "test_checkpoints", "test_cli", "test_docs", "test_files", "test_interruption", "test_layout",
-    "test_packaging", "test_rendering", "test_report", "test_reproduce", "test_room", "test_tracking",
-}  # fmt: skip
+    "test_checkpoints",
+    "test_cli",
+    "test_docs",
+    "test_files",
+    "test_interruption",
+    "test_layout",
+    "test_packaging",
+    "test_rendering",
+    "test_report",
+    "test_reproduce",
+    "test_room",
+    "test_tracking",
+}
 """Modules about files, pages and commands; all others are numeric, new ones included."""
 
 

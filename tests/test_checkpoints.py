@@ -273,8 +273,11 @@ def test_numbers_of_other_libraries_become_plain(tmp_path: Path) -> None:
     given = {"T": np.int64(7), "beta": np.float32(0.5), "dual_step": torch.tensor(0.25), "n_draws": 3}
     agent = make_agent("pdi-mc", **given)
     assert {k: type(v) for k, v in agent.overrides.items()} == {
-        "T": int, "beta": float, "dual_step": float, "n_draws": int,
-    }  # fmt: skip
+        "T": int,
+        "beta": float,
+        "dual_step": float,
+        "n_draws": int,
+    }
     agent.save(tmp_path)
     assert make_agent("pdi-mc").load(tmp_path).overrides == agent.overrides
     config = NetworkConfig(inputs=np.int64(3), data_scale=np.float32(0.5), dual=np.True_)
@@ -336,9 +339,20 @@ def test_a_checkpoint_of_another_kind_of_problem_is_refused(tmp_path: Path) -> N
 def test_an_agent_is_for_what_it_learnt(tmp_path: Path) -> None:
     mixtures = [MixtureOfGaussians.instance(3, 2, 2, seed=i) for i in range(3)]
     agent: Any = make_agent("pdi-net", T=4).learn(
-        mixtures[:2], out=tmp_path, quiet=True, steps=1, instances=2, validate_every=1, seed_rollouts=1,
-        chains=2, problems=1, pairs=2, width=4, depth=1, validation_n=2,
-    )  # fmt: skip
+        mixtures[:2],
+        out=tmp_path,
+        quiet=True,
+        steps=1,
+        instances=2,
+        validate_every=1,
+        seed_rollouts=1,
+        chains=2,
+        problems=1,
+        pairs=2,
+        width=4,
+        depth=1,
+        validation_n=2,
+    )
     assert agent.card["fingerprints"] == sorted(map(fingerprint, mixtures[:2]))
     for one in (agent, make_agent("pdi-net").load(tmp_path)):
         assert all(len(one.sample(p, n=2)) == 2 for p in mixtures[:2])
@@ -438,8 +452,9 @@ def test_configs_and_stored_rows_tell_shipped_networks_apart(
     agents = {name: make_agent(name, T=3, score="net") for name in ("pdi-net", "pdi-mc")}
 
     def rows() -> list[Any]:
-        return compare(agents, "WirelessPower-v0", 1, n=4, trials=2, horizon=20, out=tmp_path,
-                       env_kwargs={"n_users": 4})  # fmt: skip
+        return compare(
+            agents, "WirelessPower-v0", 1, n=4, trials=2, horizon=20, out=tmp_path, env_kwargs={"n_users": 4}
+        )
 
     shipped = zoo.network("pdi-net", small)
     before, configs = rows(), {name: agent.config(small) for name, agent in agents.items()}
@@ -462,8 +477,16 @@ def test_stored_rows_of_one_network_are_not_taken_for_anothers(tmp_path: Path) -
         torch.manual_seed(seed)
         agent = make_agent("pdi-net", T=3)
         agent.network = NetworkConfig(width=4, depth=1, messages=2, inputs=3).build().requires_grad_(False)
-        rows += compare({"mine": agent}, "WirelessPower-v0", 1, n=4, trials=2, horizon=20, out=tmp_path,
-                        env_kwargs={"n_users": 4})  # fmt: skip
+        rows += compare(
+            {"mine": agent},
+            "WirelessPower-v0",
+            1,
+            n=4,
+            trials=2,
+            horizon=20,
+            out=tmp_path,
+            env_kwargs={"n_users": 4},
+        )
     assert rows[0]["metrics"] != rows[1]["metrics"]
 
 

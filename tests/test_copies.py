@@ -19,9 +19,12 @@ N = 4
 FACTOR = RNG.normal(size=(N, N))
 RETURNS = 0.01 * RNG.normal(size=(30, N))
 FIELDS = {
-    "mu": RETURNS.mean(0), "sigma": np.cov(RETURNS.T), "budgets": np.full(N, 1e-4),
-    "scenarios": RETURNS, "sectors": np.zeros(N, dtype=np.int64),
-}  # fmt: skip
+    "mu": RETURNS.mean(0),
+    "sigma": np.cov(RETURNS.T),
+    "budgets": np.full(N, 1e-4),
+    "scenarios": RETURNS,
+    "sectors": np.zeros(N, dtype=np.int64),
+}
 ENDS = (RNG.random((N, 2)), RNG.random((N, 2)))
 
 
@@ -55,25 +58,33 @@ MAKERS: dict[str, tuple[Callable[..., Any], dict[str, np.ndarray]]] = {
     "mixture": (
         MixtureOfGaussians,
         {
-            "means": RNG.normal(size=(2, N)), "covariances": np.stack([FACTOR @ FACTOR.T + np.eye(N)] * 2),
-            "weights": np.array([0.4, 0.6]), "A": RNG.normal(size=(3, N)), "b": RNG.normal(size=3),
+            "means": RNG.normal(size=(2, N)),
+            "covariances": np.stack([FACTOR @ FACTOR.T + np.eye(N)] * 2),
+            "weights": np.array([0.4, 0.6]),
+            "A": RNG.normal(size=(3, N)),
+            "b": RNG.normal(size=3),
         },
     ),
     "diagonals": (
         MixtureOfGaussians,
         {
-            "means": RNG.normal(size=(2, N)), "covariances": RNG.uniform(1, 2, (2, N)),
-            "weights": np.array([1.0, 1.0]), "A": RNG.normal(size=(3, N)), "b": RNG.normal(size=3),
+            "means": RNG.normal(size=(2, N)),
+            "covariances": RNG.uniform(1, 2, (2, N)),
+            "weights": np.array([1.0, 1.0]),
+            "A": RNG.normal(size=(3, N)),
+            "b": RNG.normal(size=3),
         },
     ),
     "policy": (
         TimeSharingPolicy,
         {
-            "actions": RNG.random((5, N)), "weights": RNG.random(5),
-            "duals": RNG.random((2, 3)), "mean_duals": RNG.random((2, 3)),
+            "actions": RNG.random((5, N)),
+            "weights": RNG.random(5),
+            "duals": RNG.random((2, 3)),
+            "mean_duals": RNG.random((2, 3)),
         },
     ),
-}  # fmt: skip
+}
 
 
 def contents(made: Any) -> list[np.ndarray]:

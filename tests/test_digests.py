@@ -87,10 +87,30 @@ def test_the_code_of_a_class_counts() -> None:
 
 
 VALUES: list[Any] = [
-    None, True, 1, 1.0, "1", b"1", (1,), [1], {1}, {1: 1}, np.float32(1), np.ones(1), np.ones((1, 1)),
-    np.ones(1, dtype=np.float32), torch.ones(1), torch.ones(1, dtype=torch.float64), torch.zeros(0), 1j,
-    np.random.default_rng(1), torch.Generator().manual_seed(1), Path("1"), lambda: 1, lambda: 2,
-]  # fmt: skip
+    None,
+    True,
+    1,
+    1.0,
+    "1",
+    b"1",
+    (1,),
+    [1],
+    {1},
+    {1: 1},
+    np.float32(1),
+    np.ones(1),
+    np.ones((1, 1)),
+    np.ones(1, dtype=np.float32),
+    torch.ones(1),
+    torch.ones(1, dtype=torch.float64),
+    torch.zeros(0),
+    1j,
+    np.random.default_rng(1),
+    torch.Generator().manual_seed(1),
+    Path("1"),
+    lambda: 1,
+    lambda: 2,
+]
 
 
 def test_values_of_other_types_and_shapes_differ() -> None:

@@ -135,9 +135,12 @@ def same(a: Any, b: Any) -> None:
 
 def test_vector_with_autoreset_disabled() -> None:
     env = gym.make_vec(
-        "MixtureOfGaussians2D-v0", num_envs=2, vectorization_mode="vector_entry_point", horizon=2,
+        "MixtureOfGaussians2D-v0",
+        num_envs=2,
+        vectorization_mode="vector_entry_point",
+        horizon=2,
         autoreset_mode=AutoresetMode.DISABLED,
-    )  # fmt: skip
+    )
     env.reset(seed=0)
     actions = np.zeros((2, 2), dtype=np.float32)
     env.step(actions)

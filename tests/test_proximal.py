@@ -137,9 +137,13 @@ def test_a_users_own_proximal_step(name: str) -> None:
 
 def test_descent_takes_the_users_step() -> None:
     z = descend(
-        Nearest(), torch.zeros(4, 3), torch.tensor([[1.2]]), steps=50, rate=1.0,
+        Nearest(),
+        torch.zeros(4, 3),
+        torch.tensor([[1.2]]),
+        steps=50,
+        rate=1.0,
         generator=torch.Generator().manual_seed(0),
-    )  # fmt: skip
+    )
     torch.testing.assert_close(z, torch.full((4, 3), 0.6), rtol=1e-3, atol=1e-3)
 
 
@@ -183,10 +187,20 @@ def test_stream_keeps_every_step_and_reports() -> None:
     seen: list[Tensor] = []
     steps: list[Tensor] = []
     samples = stream(
-        scaled, step, Ascent(0.5, 1.0), n=10, n_draws=1, chains=2, groups=3, warm=4,
-        alpha=0.5, sigma=0.8, generator=torch.Generator().manual_seed(0),
-        watch=lambda z, lam: seen.append(lam), callback=lambda event: steps.append(event.clean),
-    )  # fmt: skip
+        scaled,
+        step,
+        Ascent(0.5, 1.0),
+        n=10,
+        n_draws=1,
+        chains=2,
+        groups=3,
+        warm=4,
+        alpha=0.5,
+        sigma=0.8,
+        generator=torch.Generator().manual_seed(0),
+        watch=lambda z, lam: seen.append(lam),
+        callback=lambda event: steps.append(event.clean),
+    )
     assert len(seen) == len(steps) == 4 + 2 and samples.dual_path.shape == (2, 3, 1)
     assert torch.equal(samples.z, torch.cat([s.flatten(0, 1) for s in steps[-2:]])[-10:])
     assert (seen[0] == 1.0).all() and len(seen[-1].unique()) == 3
@@ -222,10 +236,23 @@ def test_the_losss_gradient_is_that_of_the_proximal_objective(name: str) -> None
 # Training and the agent.
 
 TINY = {
-    "steps": 60, "validate_every": 30, "seed_rollouts": 1, "chains": 6, "groups": 1, "keep": 40, "inner": 10,
-    "rollouts": 1, "problems": 2, "pairs": 8, "validation_n": 10, "validation_instances": 1, "width": 8,
-    "hidden": 12, "depth": 2, "rate": 1e-2,
-}  # fmt: skip
+    "steps": 60,
+    "validate_every": 30,
+    "seed_rollouts": 1,
+    "chains": 6,
+    "groups": 1,
+    "keep": 40,
+    "inner": 10,
+    "rollouts": 1,
+    "problems": 2,
+    "pairs": 8,
+    "validation_n": 10,
+    "validation_instances": 1,
+    "width": 8,
+    "hidden": 12,
+    "depth": 2,
+    "rate": 1e-2,
+}
 
 
 def objective(agent: Any, problem: WirelessPower) -> float:
@@ -376,7 +403,12 @@ def test_dual_method_bounds_what_it_sees() -> None:
     """One step from λ = 0: the largest residual counts as `residual_max`."""
     problem = Nearest()
     path = dual_method(
-        problem, torch.zeros(1, 3), n=1, steps=1, rate=1e-9, duals=Ascent(1.0, residual_max=0.25),
+        problem,
+        torch.zeros(1, 3),
+        n=1,
+        steps=1,
+        rate=1e-9,
+        duals=Ascent(1.0, residual_max=0.25),
         generator=torch.Generator().manual_seed(0),
-    )  # fmt: skip
+    )
     torch.testing.assert_close(path.last, torch.tensor([0.25]))

@@ -28,8 +28,13 @@ VOID = {"meta", "br", "link", "img", "path", "use", "rect"}
 
 def settings(env_id: str, instances: int) -> dict[str, Any]:
     return {
-        "env": env_id, "instances": instances, "horizon": HORIZON, "trials": 2, "n": None, "seed": 0,
-    }  # fmt: skip
+        "env": env_id,
+        "instances": instances,
+        "horizon": HORIZON,
+        "trials": 2,
+        "n": None,
+        "seed": 0,
+    }
 
 
 @pytest.fixture(scope="module")

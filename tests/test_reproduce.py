@@ -29,12 +29,28 @@ from pdi_gym.experiments.run import Common, settings_of
 from pdi_gym.report.statistics import Interval
 
 NAMES = [
-    "intro-map", "mixture-bars", "mixture-toy", "mixture-transition", "wireless-table",
-    "wireless-dt-plus", "wireless-fixed-dual", "wireless-schedules", "wireless-dt-duals",
-    "wireless-dt-checkpoints", "wireless-ood", "wireless-temperature", "wireless-annealing",
-    "wireless-rates", "portfolio-table", "portfolio-fixed-dual", "portfolio-tail",
-    "portfolio-temperature", "portfolio-schedules", "theory-dual", "theory-primal",
-]  # fmt: skip
+    "intro-map",
+    "mixture-bars",
+    "mixture-toy",
+    "mixture-transition",
+    "wireless-table",
+    "wireless-dt-plus",
+    "wireless-fixed-dual",
+    "wireless-schedules",
+    "wireless-dt-duals",
+    "wireless-dt-checkpoints",
+    "wireless-ood",
+    "wireless-temperature",
+    "wireless-annealing",
+    "wireless-rates",
+    "portfolio-table",
+    "portfolio-fixed-dual",
+    "portfolio-tail",
+    "portfolio-temperature",
+    "portfolio-schedules",
+    "theory-dual",
+    "theory-primal",
+]
 
 
 # Verdicts.

@@ -321,12 +321,16 @@ def test_extractor_hears_the_neighbours_both_ways_and_no_others() -> None:
 def test_extractor_with_the_multi_input_policy_and_its_errors() -> None:
     venv = graph_env(horizon=20)
     model = PPO(
-        "MultiInputPolicy", venv, n_steps=32, batch_size=32, seed=0,
+        "MultiInputPolicy",
+        venv,
+        n_steps=32,
+        batch_size=32,
+        seed=0,
         policy_kwargs={
             "features_extractor_class": GraphExtractor,
             "features_extractor_kwargs": {"channels": 4},
         },
-    )  # fmt: skip
+    )
     before = model.policy.features_extractor.first.weight.detach().clone()
     model.learn(192)
     assert not torch.equal(before, model.policy.features_extractor.first.weight)
@@ -358,9 +362,13 @@ def test_agents_in_callbacks(tmp_path: Path) -> None:
     train, test = (make_sb3_vec("WirelessPower-v0", 2, seed=s, **make) for s in (0, 1))
     model = AgentAlgorithm(make_agent("random"), train, test)
     judge = EvalCallback(
-        test, n_eval_episodes=2, eval_freq=10, best_model_save_path=str(tmp_path), log_path=str(tmp_path),
+        test,
+        n_eval_episodes=2,
+        eval_freq=10,
+        best_model_save_path=str(tmp_path),
+        log_path=str(tmp_path),
         verbose=0,
-    )  # fmt: skip
+    )
     model.learn(60, [judge, CheckpointCallback(20, str(tmp_path / "every"))])
     found = np.load(tmp_path / "evaluations.npz")
     assert found["timesteps"].tolist() == [20, 40, 60] and (found["ep_lengths"] == 10).all()

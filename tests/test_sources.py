@@ -55,9 +55,12 @@ def test_replay_shifts_from_the_prior_to_the_rollouts_multipliers() -> None:
 def test_targets_are_projected_and_follow_the_score() -> None:
     """For a Gaussian the clean estimate is known: E[x | z]."""
     problem = MixtureOfGaussians(
-        means=torch.zeros(1, 2), covariances=torch.eye(2).unsqueeze(0), weights=torch.ones(1),
-        A=torch.eye(2)[:1], b=torch.zeros(1),
-    )  # fmt: skip
+        means=torch.zeros(1, 2),
+        covariances=torch.eye(2).unsqueeze(0),
+        weights=torch.ones(1),
+        A=torch.eye(2)[:1],
+        b=torch.zeros(1),
+    )
     options = DiffusionOptions(T=10, beta=1.0, n_candidates=4000, alpha_min=0.0)
     work = Task([problem], [options], TrainingOptions(), torch.Generator().manual_seed(0))
     z, tau, lam = (

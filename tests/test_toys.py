@@ -17,10 +17,18 @@ from pdi_gym.scores import ExactScore, NetworkScore
 from tests.training_cases import LEARNED, learn, read_by
 
 TOY = {
-    "steps": 100, "validate_every": 50, "seed_rollouts": 4, "chains": 20, "groups": 1, "keep": 200,
-    "validation_n": 20, "validation_instances": 1, "width": 16, "depth": 2,
+    "steps": 100,
+    "validate_every": 50,
+    "seed_rollouts": 4,
+    "chains": 20,
+    "groups": 1,
+    "keep": 200,
+    "validation_n": 20,
+    "validation_instances": 1,
+    "width": 16,
+    "depth": 2,
     "expert_steps": 300,
-}  # fmt: skip
+}
 GRAPH_TOY = TOY | {"messages": 8}
 
 
@@ -48,20 +56,35 @@ TOYS = {
     "plane": Toy(
         MixtureOfGaussians.toy(),
         ("unconstrained", "random"),
-        TOY | {"steps": 400, "validate_every": 100, "chains": 64, "problems": 4, "pairs": 64, "inner": 50,
-               "width": 64, "validation_n": 64},
+        TOY
+        | {
+            "steps": 400,
+            "validate_every": 100,
+            "chains": 64,
+            "problems": 4,
+            "pairs": 64,
+            "inner": 50,
+            "width": 64,
+            "validation_n": 64,
+        },
         {"dt": {"T": 50, "chains": 32, "ema": 0.9, "inner": 5, "steps": 500, "dual_step": 0.1}},
     ),
     "assets": Toy(
         (ASSETS := Portfolio.instance(1, 12, 4, split="validation")),
         ("unconstrained", "random", "equal-weight"),
         GRAPH_TOY | {"steps": 250, "problems": 4, "pairs": 32, "inner": 25, "ema": 0.95, "validation_n": 64},
-        {"dt": {"T": 50, "steps": 300, "inner": 5, "validate_every": 50, "dual_step": 75.0},
-         "st": {"expert_steps": 1000, "expert_margin": 0.5 * float(ASSETS.budgets.mean()), "steps": 500,
-                "keep": 1000}},
+        {
+            "dt": {"T": 50, "steps": 300, "inner": 5, "validate_every": 50, "dual_step": 75.0},
+            "st": {
+                "expert_steps": 1000,
+                "expert_margin": 0.5 * float(ASSETS.budgets.mean()),
+                "steps": 500,
+                "keep": 1000,
+            },
+        },
         float(ASSETS.budgets.mean()),
     ),
-}  # fmt: skip
+}
 
 LIMITS = {
     ("users", ""): (0.02, 0.1),
@@ -147,13 +170,29 @@ def test_naive_agents_do_not_solve_the_toys(kind: str, name: str) -> None:
 def test_a_network_learns_the_score_of_a_gaussian(tmp_path: Path) -> None:
     """Against the closed form, at mid noise and multipliers that the prior covers: error below .15."""
     problem = MixtureOfGaussians(
-        means=torch.zeros(1, 2), covariances=torch.tensor([[[0.5, 0.2], [0.2, 1.0]]]), weights=torch.ones(1),
-        A=torch.tensor([[1.0, 0.0]]), b=torch.tensor([0.5]),
-    )  # fmt: skip
+        means=torch.zeros(1, 2),
+        covariances=torch.tensor([[[0.5, 0.2], [0.2, 1.0]]]),
+        weights=torch.ones(1),
+        A=torch.tensor([[1.0, 0.0]]),
+        b=torch.tensor([0.5]),
+    )
     agent = make_agent("pdi-net", beta=1.0, T=50, n_candidates=128, dual_step=0.05, alpha_min=0.0).learn(
-        [problem], out=tmp_path, quiet=True, steps=800, validate_every=400, seed_rollouts=4, chains=64,
-        problems=4, pairs=64, inner=100, width=64, depth=2, predicts="clean", prior_low=0.5, prior_high=0.5,
-    )  # fmt: skip
+        [problem],
+        out=tmp_path,
+        quiet=True,
+        steps=800,
+        validate_every=400,
+        seed_rollouts=4,
+        chains=64,
+        problems=4,
+        pairs=64,
+        inner=100,
+        width=64,
+        depth=2,
+        predicts="clean",
+        prior_low=0.5,
+        prior_high=0.5,
+    )
     schedule = make_schedule("cosine", 50)
     generator = torch.Generator().manual_seed(0)
     exact, learnt = ExactScore(problem, schedule, 1.0), NetworkScore(agent.network, problem, schedule)

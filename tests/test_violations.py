@@ -190,6 +190,8 @@ def test_a_policy_of_the_users_own_is_judged_alike() -> None:
     corner = TimeSharingPolicy(np.array([[2.0, 1.0]]))
     residuals = cornered().constraints(torch.tensor([[2.0, 1.0]]))[0].double().numpy()
     assert violation(cornered(), residuals) == {
-        "total": 3.0, "constraints": 1, "carried_by": {"half-space 0": 3.0},
-    }  # fmt: skip
+        "total": 3.0,
+        "constraints": 1,
+        "carried_by": {"half-space 0": 3.0},
+    }
     assert evaluate(corner, cornered())["worst_residual"] == 3

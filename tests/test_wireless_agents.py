@@ -27,8 +27,18 @@ from pdi_gym.scores import ExactScore
 
 torch.set_num_threads(1)
 ENV = "WirelessPower-v0"
-AGENTS = ("pdi-mc", "unconstrained", "frozen-last", "frozen-mean", "pdl", "pdm", "dps", "expert",
-          "full-power", "random")  # fmt: skip
+AGENTS = (
+    "pdi-mc",
+    "unconstrained",
+    "frozen-last",
+    "frozen-mean",
+    "pdl",
+    "pdm",
+    "dps",
+    "expert",
+    "full-power",
+    "random",
+)
 
 
 def conflict(r_min=1.5):

@@ -21,10 +21,23 @@ from pdi_gym.training.rollouts import Task
 LEARNED = ("st", "pdi-net", "pdi-net-warm", "dt", "dt-plus")
 USERS = [WirelessPower.instance(i, "train", n_users=8) for i in range(4)]
 SHORT = {
-    "steps": 6, "validate_every": 3, "seed_rollouts": 2, "chains": 6, "groups": 1, "keep": 20, "inner": 2,
-    "rollouts": 1, "problems": 2, "pairs": 4, "validation_n": 8, "validation_instances": 1, "width": 8,
-    "depth": 1, "messages": 4, "expert_steps": 30,
-}  # fmt: skip
+    "steps": 6,
+    "validate_every": 3,
+    "seed_rollouts": 2,
+    "chains": 6,
+    "groups": 1,
+    "keep": 20,
+    "inner": 2,
+    "rollouts": 1,
+    "problems": 2,
+    "pairs": 4,
+    "validation_n": 8,
+    "validation_instances": 1,
+    "width": 8,
+    "depth": 1,
+    "messages": 4,
+    "expert_steps": 30,
+}
 
 
 def learn(name: str, out: Path, on: Any = USERS, **more: Any) -> Any:

@@ -87,9 +87,14 @@ class Compare:
         default = f"runs/logs/{self.env}-seed{self.seed}"
         out = writable_folder("out", default if self.out is None else self.out)
         settings = {
-            "env": self.env, "instances": instances, "horizon": self.horizon, "trials": self.trials,
-            "paths": self.paths, "n": self.n, "seed": self.seed,
-        }  # fmt: skip
+            "env": self.env,
+            "instances": instances,
+            "horizon": self.horizon,
+            "trials": self.trials,
+            "paths": self.paths,
+            "n": self.n,
+            "seed": self.seed,
+        }
         from pdi_gym.report.outputs import (  # draws: Matplotlib takes a while to load
             report_folder,
             write_outputs,
@@ -120,9 +125,13 @@ class Compare:
 
     def _rows(self, console: Console, names: tuple[str, ...], instances: int, out: Path) -> list[Row]:
         progress = Progress(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-            console=console, disable=self.quiet,
-        )  # fmt: skip
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            disable=self.quiet,
+        )
         with progress:
             bar = progress.add_task(self.env, total=len(names) * instances)
 
@@ -130,9 +139,18 @@ class Compare:
                 progress.update(bar, advance=1, description=f"{self.env}: {row['agent']}")
 
             return compare(
-                names, self.env, instances, self.horizon, self.trials, self.seed, self.workers,
-                out, paths=self.paths, n=self.n, on_row=advance,
-            )  # fmt: skip
+                names,
+                self.env,
+                instances,
+                self.horizon,
+                self.trials,
+                self.seed,
+                self.workers,
+                out,
+                paths=self.paths,
+                n=self.n,
+                on_row=advance,
+            )
 
 
 @contextmanager

@@ -112,10 +112,17 @@ class Run:
                 progress.update(bar, advance=1, description=f"{self.name}: {row['agent']}")
 
             return compare(
-                made, env_id, instances, seed=self.args.seed if seed is None else seed,
-                workers=self.args.workers, out=self.logs / folder, n=n, env_kwargs=env_kwargs,
-                on_row=advance, **budget,
-            )  # fmt: skip
+                made,
+                env_id,
+                instances,
+                seed=self.args.seed if seed is None else seed,
+                workers=self.args.workers,
+                out=self.logs / folder,
+                n=n,
+                env_kwargs=env_kwargs,
+                on_row=advance,
+                **budget,
+            )
 
     def command(self) -> str:
         """The command line of this experiment alone, even when it was run with others."""
@@ -146,13 +153,19 @@ class Run:
     ) -> None:
         """results.json and results.md; `sample` says what ± is over, `reduced` what the paper had more of."""
         content = {
-            "name": self.name, "command": self.command(), "versions": tables.versions(),
+            "name": self.name,
+            "command": self.command(),
+            "versions": tables.versions(),
             "seconds": round(time.perf_counter() - self.started, 1),
             "row_seconds": round(sum(row.get("seconds", 0.0) for row in rows), 1),
             "settings": settings_of(self.args),
-            "sample": sample, "reduced": reduced, "agents": self.agents,
-            "claims": [asdict(c) for c in claims], "figures": self.figures, "rows": list(rows),
-        }  # fmt: skip
+            "sample": sample,
+            "reduced": reduced,
+            "agents": self.agents,
+            "claims": [asdict(c) for c in claims],
+            "figures": self.figures,
+            "rows": list(rows),
+        }
         write_text(self.out / "results.json", json.dumps(content, indent=1, default=str) + "\n")
         lines = [f"# {self.name}\n", f"`{self.command()}`\n", f"{sample} {reduced}{_rule(rows)}\n"]
         lines += [table, claims_table(claims)]

@@ -52,9 +52,13 @@ def optimal_dual(problem: MixtureOfGaussians, beta: float) -> Tensor:
         return -dual_value(problem, point, beta), -dual_gradient(problem, point, beta).numpy()
 
     result = minimize(
-        negative, start, jac=True, method="L-BFGS-B", bounds=[(0, None)] * len(start),
+        negative,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(0, None)] * len(start),
         options={"ftol": 0.0, "gtol": 1e-10, "maxiter": 500, "maxfun": 2000, "maxls": 50},
-    )  # fmt: skip
+    )
     lam = torch.from_numpy(result.x)
     residual = dual_gradient(problem, lam, beta)
     slack = float(torch.where(lam > 0, residual.abs(), residual.clamp(min=0)).max())

@@ -65,12 +65,17 @@ class MixtureOfGaussians(Problem):
         log_det = precision_factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         shared = bool((covariances == covariances[0]).all())
         values = {
-            "means": means, "covariances": covariances, "weights": weights, "A": A, "b": b, "bound": bound,
+            "means": means,
+            "covariances": covariances,
+            "weights": weights,
+            "A": A,
+            "b": b,
+            "bound": bound,
             "_factor": precision_factor[:1] if shared else precision_factor,
             "_centres": (precision_factor.mT @ means.unsqueeze(-1)).squeeze(-1),
             "_log_scale": weights.log() + log_det - 0.5 * d * math.log(2 * math.pi),
             "tolerance": type(self).tolerance,
-        }  # fmt: skip
+        }
         for name, value in values.items():
             object.__setattr__(self, name, value)
 

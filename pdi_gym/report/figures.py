@@ -28,11 +28,23 @@ WIDTH = 4.3
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK, "#7F7F7F")
 _MARKERS = "osD^vP*X<>hp8d"
 _THEME: dict[Any, Any] = {
-    "svg.fonttype": "none", "svg.hashsalt": "pdi-gym", "font.size": 9, "axes.titlesize": 9.5,
-    "legend.fontsize": 8, "legend.frameon": False, "figure.facecolor": "none", "axes.facecolor": "none",
-    "text.color": INK, "axes.edgecolor": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK,
-    "grid.color": INK, "grid.alpha": 0.15, "axes.grid": True,
-}  # fmt: skip
+    "svg.fonttype": "none",
+    "svg.hashsalt": "pdi-gym",
+    "font.size": 9,
+    "axes.titlesize": 9.5,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "text.color": INK,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "grid.color": INK,
+    "grid.alpha": 0.15,
+    "axes.grid": True,
+}
 
 
 @dataclass(frozen=True)

@@ -157,9 +157,13 @@ class Training:
         losses = torch.tensor([loss for loss, _ in self._losses])
         bands = torch.tensor([[math.nan if b is None else b for b in band] for _, band in self._losses])
         row = {
-            "step": self.step, "seconds": self.seconds, "loss": float(losses.mean()),
-            "loss_by_noise": _known(bands.nanmean(0)), "validation": figures, **self.source.notes(),
-        }  # fmt: skip
+            "step": self.step,
+            "seconds": self.seconds,
+            "loss": float(losses.mean()),
+            "loss_by_noise": _known(bands.nanmean(0)),
+            "validation": figures,
+            **self.source.notes(),
+        }
         if figures["criterion"] <= min(
             (r["validation"]["criterion"] for r in self.history), default=math.inf
         ):
@@ -203,9 +207,13 @@ class Training:
             tensors |= {f"optimiser.{i}.{k}": v for k, v in state.items()}
         tensors |= {f"source.{k}": v for k, v in self.source.state().items()}
         metadata = {
-            "step": self.step, "seconds": self.seconds, "history": self.history, "losses": self._losses,
-            "options": asdict(self.options), "settings": self.settings,
-        }  # fmt: skip
+            "step": self.step,
+            "seconds": self.seconds,
+            "history": self.history,
+            "losses": self._losses,
+            "options": asdict(self.options),
+            "settings": self.settings,
+        }
         save_tensors(self.out / STATE, tensors, metadata)
         write_text(self.out / "history.json", json.dumps(self.history, indent=1) + "\n")
 

@@ -79,9 +79,21 @@ class TrainingOptions:
 
     def __post_init__(self) -> None:
         for name in (
-            "steps", "instances", "problems", "pairs", "inner", "rollouts", "chains", "groups", "keep",
-            "capacity", "exploit_steps", "validate_every", "validation_instances", "validation_n",
-        ):  # fmt: skip
+            "steps",
+            "instances",
+            "problems",
+            "pairs",
+            "inner",
+            "rollouts",
+            "chains",
+            "groups",
+            "keep",
+            "capacity",
+            "exploit_steps",
+            "validate_every",
+            "validation_instances",
+            "validation_n",
+        ):
             check_int(name, getattr(self, name), 1)
         check_int("seed_rollouts", self.seed_rollouts, 0)
         if self.expert_steps is not None:

@@ -142,7 +142,10 @@ class Buffer:
         self.rollouts.clear()
         if "buffer.index" in state:
             for index, z, tau, lam in zip(
-                state["buffer.index"].tolist(), state["buffer.z"], state["buffer.tau"], state["buffer.lam"],
+                state["buffer.index"].tolist(),
+                state["buffer.z"],
+                state["buffer.tau"],
+                state["buffer.lam"],
                 strict=True,
-            ):  # fmt: skip
+            ):
                 self.push(Pairs(index, z, tau, lam))
