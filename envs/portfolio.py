@@ -11,8 +11,8 @@ from pdi_gym.envs.base import RESIDUAL_CLIP, ErgodicEnv
 from pdi_gym.envs.horizon import Horizon
 from pdi_gym.envs.vector import ErgodicVectorEnv
 from pdi_gym.problem import Problem
-from pdi_gym.problems.factor_model import SPLITS
 from pdi_gym.problems.portfolio import Portfolio
+from pdi_gym.problems.portfolio.factor_model import SPLITS
 from pdi_gym.validation import check_choice
 
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from pdi_gym.experiments.theory import reverse_laws
 from pdi_gym.problem import Problem
-from pdi_gym.problems.gaussian import GaussianMixtureLaw
 from pdi_gym.problems.mixture import MixtureOfGaussians
+from pdi_gym.problems.mixture.gaussian import GaussianMixtureLaw
 from pdi_gym.schedules import Schedule, make_schedule
 
 VARIANCES = (0.5, 1.0, 2.0)

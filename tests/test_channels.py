@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy import integrate, special, stats
 
-from pdi_gym.problems import channels
+from pdi_gym.problems.wireless import channels
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ import torch
 
 from pdi_gym.problem import autograd_lagrangian_grad, check_problem
 from pdi_gym.problems import Portfolio
-from pdi_gym.problems.factor_model import SPLITS, instance_seed, sector_market
-from pdi_gym.problems.portfolio import MIN_WEIGHT
+from pdi_gym.problems.portfolio.factor_model import SPLITS, instance_seed, sector_market
+from pdi_gym.problems.portfolio.problem import MIN_WEIGHT
 
 VARIANTS = ("budgets", "enriched")
 

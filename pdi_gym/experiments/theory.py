@@ -14,8 +14,8 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
-from pdi_gym.problems.gaussian import GaussianMixtureLaw
 from pdi_gym.problems.mixture import MixtureOfGaussians
+from pdi_gym.problems.mixture.gaussian import GaussianMixtureLaw
 from pdi_gym.schedules import Schedule
 from pdi_gym.validation import check_choice, check_number
 

@@ -15,16 +15,16 @@ from torch import Tensor
 from pdi_gym.features import Units
 from pdi_gym.graph import Graph
 from pdi_gym.problem import Problem
-from pdi_gym.problems.factor_model import instance_seed, sector_market
-from pdi_gym.problems.mirror import Market, mirror_features, mirror_step
-from pdi_gym.problems.portfolio_checks import (
+from pdi_gym.problems.portfolio.checks import (
     as_array,
     check_budgets,
     check_covariance,
     check_names,
     check_sectors,
 )
-from pdi_gym.problems.portfolio_limits import Limits, effective_number, sector_stress_limits
+from pdi_gym.problems.portfolio.factor_model import instance_seed, sector_market
+from pdi_gym.problems.portfolio.limits import Limits, effective_number, sector_stress_limits
+from pdi_gym.problems.portfolio.mirror import Market, mirror_features, mirror_step
 from pdi_gym.validation import check_choice, check_number, check_tensor
 
 CONSTRAINTS = ("budgets", "enriched")

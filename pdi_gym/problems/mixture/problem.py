@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pdi_gym.problem import Problem, accelerates
-from pdi_gym.problems.gaussian import GaussianMixtureLaw
+from pdi_gym.problems.mixture.gaussian import GaussianMixtureLaw
 from pdi_gym.validation import check_int, check_number, check_tensor, to_tensor
 
 

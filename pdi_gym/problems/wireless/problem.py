@@ -15,7 +15,7 @@ from torch import Tensor
 from pdi_gym.features import Units
 from pdi_gym.graph import Graph
 from pdi_gym.problem import Problem, accelerates
-from pdi_gym.problems.channels import LIGHT_SPEED, deploy, ergodic_rate, noise_power, rayleigh_path
+from pdi_gym.problems.wireless.channels import LIGHT_SPEED, deploy, ergodic_rate, noise_power, rayleigh_path
 from pdi_gym.validation import check_choice, check_int, check_number, check_tensor
 
 CARRIER = 2.4e9

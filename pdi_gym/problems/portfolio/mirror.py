@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pdi_gym.problems.portfolio_limits import Limits
+from pdi_gym.problems.portfolio.limits import Limits
 
 _LEAST = -9.0
 """Least logarithm of x̃ from which a step starts: an asset at nothing can come back."""
