@@ -175,8 +175,10 @@ class Agent(ABC):
         path = Path(folder) / "agent.json"
         if not path.exists():
             raise FileNotFoundError(f"{path} does not exist: give the folder that agent.save wrote")
-        content = {"format": 1} | read_object(path)
-        check_format(path, content["format"])
+        content = read_object(path)
+        if "version" not in content:  # what was written by hand
+            content = {"format": 1} | content
+        check_format(path, content.get("format"))
         if content.get("agent") != self.name:
             raise ValueError(
                 f"{path} holds {content.get('agent')!r:.60}, not {self.name!r}: use make_agent of that name"

@@ -94,6 +94,7 @@ def load_policy(path: str | Path) -> tuple[TimeSharingPolicy, np.ndarray]:
     """A policy that `compare` stored and its average residuals (m,); a ValueError if it is not whole."""
     arrays = read_arrays(Path(path))
     try:
+        arrays.pop("row")  # the last one written: a damaged directory of the archive ends before it
         return _policy_of(arrays), arrays["residuals"]
     except KeyError as missing:
         raise ValueError(f"{path} is no policy that compare stored: it lacks {missing}") from None

@@ -290,6 +290,10 @@ def test_changed_settings_are_noticed(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('"T": 7', '"T": 8'))
     with pytest.raises(ValueError, match="agent.json was changed since it was saved"):
         make_agent("pdi-mc").load(tmp_path)
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({k: v for k, v in content.items() if k not in ("format", "digest")}))
+    with pytest.raises(ValueError, match="agent.json has format None"):
+        make_agent("pdi-mc").load(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -245,3 +245,14 @@ def test_nothing_of_the_users_is_deleted(tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as stop:
         main([*common, "--agents", "random", "--out", ""])
     assert stop.value.code == 2
+
+
+def test_a_policy_whose_archive_lost_its_end_is_refused(tmp_path: Path) -> None:
+    """A flipped bit in the length of a comment in the directory hides the members that follow."""
+    (row,) = compare(["random"], Sensors(), out=tmp_path, **SMALL)
+    path = Store(tmp_path).path(row)
+    whole = path.read_bytes()
+    entry = whole.index(b"PK\x01\x02", whole.index(b"PK\x01\x02") + 1)
+    path.write_bytes(whole[: entry + 33] + b"\x04" + whole[entry + 34 :])
+    with pytest.raises(ValueError, match="lacks 'r"):
+        load_policy(path)
