@@ -134,7 +134,7 @@ class ErgodicEnv(gym.Env[Any, np.ndarray]):
     def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         if self._state is None or self._state.ended:
             raise gym.error.ResetNeeded("call reset() before step() and after a truncated horizon")
-        a = check_actions(np.asarray(action, dtype=np.float32)[None], self.action_space.shape)
+        a = check_actions(as_array(action)[None], self.action_space.shape)
         xi = self._state.next_realisation()
         x = self.problem.to_decision(torch.from_numpy(a))
         value, f = self.problem.slot(x, xi)
@@ -279,6 +279,14 @@ class ErgodicEnv(gym.Env[Any, np.ndarray]):
 def instance_token(problem: Problem) -> str:
     """A digest of the problem's content, or a number that is never given again."""
     return problem_digest(problem) or uuid.uuid4().hex
+
+
+def as_array(action: Any) -> np.ndarray:
+    """An action as float32, or an error that names it."""
+    try:
+        return np.asarray(action, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"action must be an array of numbers, got {action!r}: {error}") from None
 
 
 def check_actions(actions: np.ndarray, shape: tuple[int, ...] | None) -> np.ndarray:

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from pdi_gym import seeding
-from pdi_gym.envs.base import ErgodicEnv, check_actions, instance_token
+from pdi_gym.envs.base import ErgodicEnv, as_array, check_actions, instance_token
 from pdi_gym.envs.horizon import Horizon
 from pdi_gym.problem import Problem
 from pdi_gym.validation import check_int
@@ -115,7 +115,7 @@ class ErgodicVectorEnv(gym.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
             raise gym.error.ResetNeeded("call reset() before step()")
         if self.autoreset_mode == AutoresetMode.DISABLED and self._done.any():
             raise gym.error.ResetNeeded("reset the finished horizons with options={'reset_mask': …}")
-        actions = check_actions(np.asarray(actions, dtype=np.float32), self.single_action_space.shape)
+        actions = check_actions(as_array(actions), self.single_action_space.shape)
         if len(actions) != self.num_envs:
             raise ValueError(f"actions must have {self.num_envs} rows, got {len(actions)}")
         playing = ~self._done

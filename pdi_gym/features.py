@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from pdi_gym.problem import Problem
+Problem = Any
+"""A `pdi_gym.problem.Problem`: that module imports this one."""
 
 _PROBES, _DRAWS = 16, 64
 _SEED = 0

@@ -137,9 +137,24 @@ def _valid(row: Any, wanted: Row) -> bool:
     if not isinstance(row, dict) or any(row.get(name) != value for name, value in wanted.items()):
         return False
     metrics = row.get("metrics")
-    if not isinstance(metrics, dict) or not metrics.keys() >= _ALWAYS:
+    if not isinstance(metrics, dict) or not metrics.keys() >= _ALWAYS or not _valid_violation(row):
         return False
     return all(_finite(value) for value in (row.get("seconds"), *metrics.values()))
+
+
+def _valid_violation(row: dict[str, Any]) -> bool:
+    """Whether a row says what its averages violate: None, or the total, the count and who carries it."""
+    if "violation" not in row:
+        return False
+    own = row["violation"]
+    if own is None:
+        return True
+    if not isinstance(own, dict) or own.keys() != {"total", "constraints", "carried_by"}:
+        return False
+    carried = own["carried_by"]
+    return isinstance(carried, dict) and all(
+        map(_finite, (own["total"], own["constraints"], *carried.values()))
+    )
 
 
 def _finite(value: Any) -> bool:

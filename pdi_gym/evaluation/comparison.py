@@ -196,8 +196,11 @@ def _named_failure(job: Job) -> Iterator[None]:
 
 
 def _labelled(agents: Sequence[str | Agent] | Mapping[str, str | Agent]) -> dict[str, Agent]:
-    if isinstance(agents, str):
-        raise ValueError(f"agents must be a list of names, got the string {agents!r}")
+    if isinstance(agents, str) or not isinstance(agents, Sequence | Mapping):
+        raise ValueError(f"agents must be a list of names or agents, or a mapping of labels, got {agents!r}")
+    given = agents.values() if isinstance(agents, Mapping) else agents
+    if strangers := [a for a in given if not isinstance(a, str | Agent)]:
+        raise ValueError(f"agents must be names or agents, got {strangers[0]!r}")
     named = agents.items() if isinstance(agents, Mapping) else [_label(a) for a in agents]
     if not named:
         raise ValueError("agents must name at least one agent")
