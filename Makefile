@@ -46,7 +46,7 @@ test-lowest:
 	@echo "== Running the tests"
 	$(LOWEST)/bin/python -m pytest -n $(WORKERS)
 
-# How much room every tolerance has under each of them; some ten minutes.
+# How much room every tolerance has under each of them; half an hour.
 room: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.room
 
