@@ -16,6 +16,7 @@ from torch import Tensor
 
 from pdi_gym import presets, seeding
 from pdi_gym._version import __version__
+from pdi_gym.advice import advise
 from pdi_gym.checkpoints import FORMAT, check_format, check_seal, sealed
 from pdi_gym.files import read_object, write_text
 from pdi_gym.labels import brief
@@ -23,6 +24,7 @@ from pdi_gym.policy import TimeSharingPolicy
 from pdi_gym.problem import Problem, check_problem
 from pdi_gym.processes import one_thread
 from pdi_gym.samplers import Samples, Step
+from pdi_gym.scales import Scales, in_scales
 from pdi_gym.validation import check_choice, check_int
 
 Observer = Callable[[Step], None]
@@ -46,6 +48,8 @@ class Agent(ABC):
     options_type: ClassVar[type[Any]] = NoOptions
     needs_training: ClassVar[bool] = False
     """Whether it must learn, or load weights, before it can sample."""
+    aims_at_constraints: ClassVar[bool] = True
+    """Whether it tries to meet the constraints, so that a user wants to hear if it does not."""
 
     def __init__(self, preset: str = "fast", **options: Any):
         check_choice("preset", preset, presets.PRESETS)
@@ -82,12 +86,21 @@ class Agent(ABC):
     ) -> TimeSharingPolicy: ...
 
     def options(self, problem: Problem) -> Any:
-        """The settings used for that problem."""
+        """The settings used for that problem; in units of `scales` for a user's own."""
         return presets.resolve(self.options_type, problem, self.preset, self.overrides)
+
+    def scales(self, problem: Problem) -> Scales | None:
+        """The units of the settings, from a pilot estimate; None where they are the problem's own.
+
+        Only a user's own problem has them, and only for agents without a network or a closed form.
+        """
+        return presets.scales(problem, self.options(problem))
 
     def config(self, problem: Problem) -> dict[str, Any]:
         """Name, preset and settings as JSON-ready values: what a result file keeps."""
-        return {"agent": self.name, "preset": self.preset, "options": asdict(self.options(problem))}
+        scales = self.scales(problem)
+        units = {} if scales is None else {"scales": asdict(scales)}
+        return {"agent": self.name, "preset": self.preset, "options": asdict(self.options(problem)), **units}
 
     @one_thread()
     def sample(
@@ -106,8 +119,14 @@ class Agent(ABC):
             raise ImportError(f"{self.name} needs a package that is not installed: {command}")
         n = presets.n_policies(problem) if n is None else check_int("n", n, 1)
         generator = seeding.generator(seed, seeding.POLICY)
+        options, scales = self.options(problem), self.scales(problem)
+        seen = callback if scales is None else scales.callback(callback)
         with torch.no_grad():
-            return self._sample(problem, self.options(problem), n, generator, callback)
+            policy = self._sample(in_scales(problem, scales), options, n, generator, seen)
+        if scales is not None:
+            policy = scales.policy(policy)
+            advise(self.name, problem, policy, scales, self.aims_at_constraints)
+        return policy
 
     # Playing in an environment.
 

@@ -24,7 +24,7 @@ from pdi_gym.time_sharing.column_generation import (
     first_path,
     generate_columns,
     least_violation,
-    select,
+    settle,
 )
 
 _COLD_T = 50
@@ -64,7 +64,7 @@ class ColumnGeneration(Agent):
         diffuse = options.fresh_from == "diffusion" and options.fresh > 0
         price = descent_pricer(problem, options, generator, sampler if diffuse else None)
         generated = generate_columns(problem, pool, duals, price, options, generator)
-        chosen, mix = select(generated.pool, n, options.margin)
+        chosen, mix = settle(problem, generated.pool, n, options.margin, options.final_draws, generator)
         bound = generated.bound(mix, options.margin)
         columns = ("value", "excess", "support") if bound is None else ("value", "excess", "support", "bound")
         info = {
@@ -117,7 +117,7 @@ def cold_pdi(
     fast = presets.resolve(DiffusionOptions, problem, "fast", {})
     schedule = make_schedule(fast.schedule, _COLD_T)
     score = monte_carlo_score(problem, replace(fast, beta=fast.beta / _COOLING), schedule)
-    ascending = Ascent(fast.dual_step * fast.T / _COLD_T, fast.dual_init, fast.dual_max)
+    ascending = Ascent(fast.dual_step * fast.T / _COLD_T, fast.dual_init, fast.dual_max, margin=fast.margin)
     return pdi(
         problem,
         score,

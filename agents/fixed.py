@@ -19,6 +19,7 @@ class Random(Agent):
 
     name = "random"
     summary = "uniformly random actions"
+    aims_at_constraints = False
 
     def _sample(
         self, problem: Problem, options: Any, n: int, generator: torch.Generator, callback: Observer | None

@@ -109,6 +109,7 @@ class Unconstrained(DiffusionAgent):
     name = "unconstrained"
     summary = "the diffusion sampler with λ = 0"
     options_type = DenoisingOptions
+    aims_at_constraints = False
 
 
 class Frozen(DiffusionAgent):

@@ -39,6 +39,7 @@ def dual_rule(options: DenoisingOptions, schedule: Schedule) -> Ascent:
         init=options.dual_init,
         most=options.dual_max,
         decay=options.dual_decay,
+        margin=options.margin,
     )
 
 

@@ -70,6 +70,8 @@ class DiffusionOptions(DenoisingOptions):
     """Fraction of the multipliers forgotten at every step."""
     dual_ramp: float = 0.0
     """Exponent p of η_t = dual_step·α_t^p: with p > 0 the duals trust clean estimates only as noise fades."""
+    margin: float = 0.0
+    """What the dual steps ask constraints to hold with to spare, in the constraints' units."""
     groups: int = 1
     """Chains of samples, each with multipliers of its own; must divide the number of samples."""
     tweedie: str = "current"
@@ -78,7 +80,7 @@ class DiffusionOptions(DenoisingOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_int("groups", self.groups, 1)
-        for name in ("dual_step", "dual_init", "dual_decay", "dual_ramp"):
+        for name in ("dual_step", "dual_init", "dual_decay", "dual_ramp", "margin"):
             check_number(name, getattr(self, name), 0)
         _check_dual_max(self.dual_max)
         check_choice("tweedie", self.tweedie, ("current", "next"))
@@ -176,6 +178,8 @@ class ExpertOptions:
     """Safety: constraints are asked to hold with this much to spare."""
     residual_max: float | None = None
     """Largest average residual that a dual step sees, or None."""
+    shares: str = "equal"
+    """Time of the iterates: equal, or optimal, which the linear program over 2000 of them decides."""
 
     def __post_init__(self) -> None:
         if self.residual_max is not None:
@@ -186,6 +190,7 @@ class ExpertOptions:
         check_number("primal_step", self.primal_step, 0, above=True)
         check_number("dual_step", self.dual_step, 0)
         check_number("dual_init", self.dual_init, 0)
+        check_choice("shares", self.shares, ("equal", "optimal"))
         if check_number("window", self.window, 0, above=True) > 1:
             raise ValueError(f"window must be in (0, 1], got {self.window}")
 
@@ -215,6 +220,8 @@ class ColumnOptions(ExpertOptions):
     """Share of the best multipliers so far in those that a round uses; the rest are the program's."""
     draws: int = 1000
     """Realisations over which decisions are averaged for the program, where they are not exact."""
+    final_draws: int = 0
+    """Realisations over which the chosen decisions are averaged anew for their final shares; 0: not anew."""
     stop: float = 1e-3
     """End once the value is within this fraction of the estimated bound."""
 
@@ -223,7 +230,7 @@ class ColumnOptions(ExpertOptions):
         check_choice("first", self.first, ("dual", "pdi", "prox"))
         check_choice("fresh_from", self.fresh_from, ("random", "diffusion"))
         check_int("pool", self.pool, 1), check_int("draws", self.draws, 1)
-        for name in ("rounds", "fresh", "warm", "price_steps"):
+        for name in ("rounds", "fresh", "warm", "price_steps", "final_draws"):
             check_int(name, getattr(self, name), 0)
         if self.fresh + self.warm == 0:
             raise ValueError("fresh + warm must be ≥ 1: a round needs a start")
@@ -237,6 +244,7 @@ class ColumnOptions(ExpertOptions):
         """Options without effect beside these values, each with the setting that makes it so."""
         dual_method = ("steps", "primal_step", "dual_step", "dual_init", "chains", "window", "residual_max")
         found = {} if self.first == "dual" else dict.fromkeys(dual_method, f"first={self.first!r}")
+        found["shares"] = "shares that are always optimal"
         if self.fresh == 0:
             found["fresh_from"] = "fresh=0"
         if self.price_steps == 0:
@@ -334,13 +342,10 @@ class AdaptiveOptions(DiffusionOptions):
     """Temperature at the end, as a multiple of beta; in between it falls geometrically."""
     momentum: float = 0.8
     """Share of the last dual step that the next one keeps: steady residuals are met faster."""
-    margin: float = 0.0
-    """What the dual steps ask constraints to hold with to spare, in the constraints' units."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_number("heat", self.heat, 0, above=True), check_number("cool", self.cool, 0, above=True)
-        check_number("margin", self.margin, 0)
         if check_number("momentum", self.momentum, 0) >= 1:
             raise ValueError(f"momentum must be in [0, 1), got {self.momentum}")
         if self.score != "mc":

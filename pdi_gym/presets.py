@@ -2,7 +2,8 @@
 
 `paper` is the paper's setting where it is stated and the release's where it is not; `fast`, the
 default, is the cheapest setting found whose validation metrics are no worse. Agents that the paper does
-not have take longer under `paper`. A user's own problem gets the defaults of the options' class.
+not have take longer under `paper`. A user's own problem has one preset, in units of its own scales
+(see `scales`); agents with a network or a closed form take it as it is, with the defaults of the options' class.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from pdi_gym.problem import Problem
 from pdi_gym.problems.mixture import MixtureOfGaussians
 from pdi_gym.problems.portfolio import Portfolio
 from pdi_gym.problems.wireless import WirelessPower
+from pdi_gym.scales import Scales, pilot
 from pdi_gym.validation import settle, suggest
 
 PRESETS = ("fast", "paper")
@@ -124,6 +126,18 @@ _PAPER: dict[tuple[type, str], dict[str, Any]] = {
         "rounds": 40,
     },
     (ColumnOptions, "mixture-plane"): {"steps": 500, "dual_step": 1.0, "price_steps": 300},
+    # In units of the problem's scales; chosen on problems with known optima, the same values for all of them.
+    (DenoisingOptions, "generic"): {
+        "T": 400,
+        "beta": 0.008,
+        "dual_step": 0.2,
+        "margin": 0.02,
+        "n_candidates": 32,
+        "n_draws": 128,
+    },
+    (LangevinOptions, "generic"): {},
+    (ExpertOptions, "generic"): {"primal_step": 0.1, "dual_step": 0.003, "shares": "optimal", "window": 1.0},
+    (ColumnOptions, "generic"): {"primal_step": 0.02, "dual_step": 0.1, "window": 0.5, "stop": 1e-5, "final_draws": 200_000},
 }
 """What differs from the class defaults. A class takes the rows of its bases too, of each what it has."""
 
@@ -189,6 +203,8 @@ def resolve(options_type: type[Options], problem: Problem, preset: str, override
     """The preset of that problem's kind with the overrides on top."""
     row = kind(problem)
     values: dict[str, Any] = {}
+    if row == "generic" and not _free(options_type, overrides.get("score", "mc")):
+        return options_type(**overrides)
     for table in (_PAPER, _FAST) if preset == "fast" else (_PAPER,):
         for cls in reversed(options_type.__mro__):
             values |= table.get((cls, row), {})
@@ -198,6 +214,19 @@ def resolve(options_type: type[Options], problem: Problem, preset: str, override
         values |= _market_units(problem, options_type, preset)
     known = _names(options_type)
     return options_type(**({k: v for k, v in values.items() if k in known} | overrides))
+
+
+def scales(problem: Problem, options: Any) -> Scales | None:
+    """The units of those options on that problem, by a pilot estimate; None where they are its own."""
+    if kind(problem) != "generic" or not _free(type(options), getattr(options, "score", "mc")):
+        return None
+    return pilot(problem)
+
+
+def _free(options_type: type[Any], score: str) -> bool:
+    """Whether options are those of a method without network and closed form, which any units suit."""
+    free = issubclass(options_type, DenoisingOptions | LangevinOptions | ExpertOptions)
+    return free and score == "mc" and not issubclass(options_type, LearnedOptions)
 
 
 def _names(options_type: type[Any]) -> list[str]:

@@ -21,6 +21,7 @@ from pdi_gym.descent import DualPath, descend, random_latents, run_expert
 from pdi_gym.options import ColumnOptions
 from pdi_gym.problem import Problem
 from pdi_gym.samplers import Callback
+from pdi_gym.scales import InScales
 from pdi_gym.time_sharing.reweighting import Mix, heaviest_mix, optimal_mix, pool_values
 from pdi_gym.time_sharing.violations import Violation, violation
 
@@ -138,7 +139,10 @@ def least_violation(problem: Problem, pool: Pool) -> Violation | None:
     """What the mix of least total violation violates; None when some mix is within the tolerance."""
     if pool.mix(-problem.tolerance).met:
         return None
-    return violation(problem, pool.mix(0.0).residuals)
+    residuals = pool.mix(0.0).residuals
+    if isinstance(problem, InScales):
+        return violation(problem.problem, problem.scales.residuals(residuals))
+    return violation(problem, residuals)
 
 
 def descent_pricer(
@@ -181,6 +185,19 @@ def first_path(
         generator=generator,
         callback=callback,
     )
+
+
+def settle(
+    problem: Problem, pool: Pool, n: int, margin: float, draws: int, generator: torch.Generator
+) -> tuple[Pool, Mix]:
+    """`select`, then once more among the selected alone, averaged anew over `draws` realisations.
+
+    Of many decisions the program prefers those whose draws were lucky; new draws take that back.
+    """
+    chosen, mix = select(pool, n, margin)
+    if draws == 0 or problem.exact:
+        return chosen, mix
+    return select(Pool.of(problem, chosen.actions, draws, generator), n, margin)
 
 
 def select(pool: Pool, n: int, margin: float) -> tuple[Pool, Mix]:

@@ -20,7 +20,8 @@ from pdi_gym.problem import Problem, keeps
 from pdi_gym.problems.mixture import MixtureOfGaussians
 from pdi_gym.problems.portfolio import Portfolio
 from pdi_gym.processes import one_thread
-from pdi_gym.time_sharing.column_generation import Pool, descent_pricer, first_path, generate_columns, select
+from pdi_gym.scales import in_scales
+from pdi_gym.time_sharing.column_generation import Pool, descent_pricer, first_path, generate_columns, settle
 from pdi_gym.validation import check_int
 
 MOST_ASSETS = 12
@@ -89,13 +90,20 @@ def _solve(
     options: ColumnOptions,
     generator: torch.Generator,
 ) -> Reference:
-    start = first_path(problem, options, 1, generator)
-    atoms = [problem.decode(start.z).numpy(), *(p.actions[p.weights > 0] for p in policies)]
-    pool = Pool.of(problem, np.concatenate(atoms).astype(np.float32), options.draws, generator)
-    price = descent_pricer(problem, options, generator)
-    generated = generate_columns(problem, pool, start.duals.double().numpy(), price, options, generator)
-    best, mix = select(generated.pool, problem.n_constraints + 1, 0.0)
+    scales = presets.scales(problem, options)
+    view = in_scales(problem, scales)
+    start = first_path(view, options, 1, generator)
+    atoms = [view.decode(start.z).numpy(), *(p.actions[p.weights > 0] for p in policies)]
+    pool = Pool.of(view, np.concatenate(atoms).astype(np.float32), options.draws, generator)
+    price = descent_pricer(view, options, generator)
+    generated = generate_columns(view, pool, start.duals.double().numpy(), price, options, generator)
+    best, mix = settle(view, generated.pool, problem.n_constraints + 1, 0.0, options.final_draws, generator)
     policy = TimeSharingPolicy(best.actions, mix.weights, mix.duals.astype(np.float32)[None])
+    if scales is not None:
+        policy, bound = scales.policy(policy), generated.bound(mix, 0.0)
+        excess = float(scales.residuals(mix.residuals.clip(min=0)).sum())
+        estimate = None if bound is None else scales.value(bound)
+        return Reference(policy, scales.value(mix.value), excess, estimate, None)
     if not mix.met:
         return Reference(policy, mix.value, mix.excess, None, None)
     bounds = [certified_bound(problem, torch.as_tensor(lam)) for lam in (mix.duals, generated.duals)]

@@ -10,6 +10,7 @@ from pdi_gym.inference import divisor_at_most, infer, training_free_score
 from pdi_gym.options import DiffusionOptions
 from pdi_gym.problem import Problem
 from pdi_gym.samplers import Samples
+from pdi_gym.scales import in_scales
 from pdi_gym.schedules import make_schedule
 from pdi_gym.training.options import TrainingOptions
 
@@ -21,16 +22,19 @@ def monte_carlo(problem: Problem, options: TrainingOptions, preset: str) -> Samp
     """What Monte-Carlo PDI makes of a validation instance: its multipliers weigh violations."""
     sampler = presets.resolve(DiffusionOptions, problem, preset, {})
     schedule = make_schedule(sampler.schedule, sampler.T)
+    scales = presets.scales(problem, sampler)
+    view = in_scales(problem, scales)
     n = options.validation_n
-    return infer(
-        problem,
-        training_free_score(problem, sampler, schedule),
+    samples = infer(
+        view,
+        training_free_score(view, sampler, schedule),
         schedule,
         sampler,
         n=n,
         groups=divisor_at_most(n, options.groups),
         generator=torch.Generator().manual_seed(1),
     )
+    return samples if scales is None else scales.samples(samples)
 
 
 def judge(problem: Problem, z: Tensor, lam: Tensor) -> dict[str, float]:

@@ -21,6 +21,7 @@ from pdi_gym.duals import FROZEN_AT_ZERO, ascend
 from pdi_gym.networks import Denoiser
 from pdi_gym.options import DenoisingOptions, DiffusionOptions, DualTrainingOptions, ExpertOptions
 from pdi_gym.problem import Problem
+from pdi_gym.scales import in_scales
 from pdi_gym.scores import CleanEstimator, ScoreField
 from pdi_gym.training.rollouts import Buffer, Task, rollout
 
@@ -253,10 +254,13 @@ class Experts(Source):
         options, generator = self.task.training, self.task.generator
         given = {} if options.expert_steps is None else {"steps": options.expert_steps}
         expert = presets.resolve(ExpertOptions, problem, "fast", given)
-        start = problem.project(0.1 * torch.randn((expert.chains, problem.latent_dim), generator=generator))
-        return run_expert(
-            problem, start, expert, n=options.keep, generator=generator, margin=options.expert_margin
+        scales = presets.scales(problem, expert)
+        view = in_scales(problem, scales)
+        start = view.project(0.1 * torch.randn((expert.chains, problem.latent_dim), generator=generator))
+        z = run_expert(
+            view, start, expert, n=options.keep, generator=generator, margin=options.expert_margin
         ).z
+        return z if scales is None else z * scales.latent
 
     def pieces(self, step: int) -> Iterator[Piece]:
         task, generator = self.task, self.task.generator
