@@ -135,9 +135,16 @@ _PAPER: dict[tuple[type, str], dict[str, Any]] = {
         "n_candidates": 32,
         "n_draws": 128,
     },
-    (LangevinOptions, "generic"): {},
+    (AdaptiveOptions, "generic"): {"dual_step": 0.05, "cool": 0.5},
+    (LangevinOptions, "generic"): {"steps": 1000, "primal_step": 5e-4, "dual_step": 0.05, "beta": 0.008},
     (ExpertOptions, "generic"): {"primal_step": 0.1, "dual_step": 0.003, "shares": "optimal", "window": 1.0},
-    (ColumnOptions, "generic"): {"primal_step": 0.02, "dual_step": 0.1, "window": 0.5, "stop": 1e-5, "final_draws": 200_000},
+    (ColumnOptions, "generic"): {
+        "primal_step": 0.02,
+        "dual_step": 0.1,
+        "window": 0.5,
+        "stop": 1e-5,
+        "final_draws": 200_000,
+    },
 }
 """What differs from the class defaults. A class takes the rows of its bases too, of each what it has."""
 

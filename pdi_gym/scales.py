@@ -146,7 +146,7 @@ def _reach(problem: Problem, directions: Tensor, xi: Tensor | None) -> float:
         return torch.cat([curved.view(1), (f[1:] - f[0]).abs().mean(0) - f[0].abs()])
 
     table = torch.stack([levels(float(length)) for length in _LENGTHS]) > 0
-    lengths = [_crossing(lambda x, j=j: bool(levels(x)[j] > 0), column) for j, column in enumerate(table.T)]  # type: ignore[misc]
+    lengths = [_crossing(lambda x, j=j: bool(levels(x)[j] > 0), column) for j, column in enumerate(table.T)]
     at_origin = problem.constraints(problem.decode(problem.project(torch.zeros_like(directions[:1]))), xi)
     needed = [True, *(at_origin[0] > 0).tolist()]
     far = [x for x, need in zip(lengths, needed, strict=True) if x is not None and need]
