@@ -52,5 +52,4 @@ class Adaptive(DiffusionAgent):
     def _variant(
         self, problem: Problem, options: Any, schedule: Schedule, score: ScoreField
     ) -> dict[str, Any]:
-        ascent = dual_rule(options, schedule)
-        return {"duals": replace(ascent, margin=options.margin, momentum=options.momentum)}
+        return {"duals": replace(dual_rule(options, schedule), momentum=options.momentum)}

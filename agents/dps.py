@@ -28,10 +28,6 @@ class Guide:
         self._value = estimate.value
         return estimate
 
-    @property
-    def effective_sample_size(self) -> float:
-        return float(getattr(self.score, "effective_sample_size", float("nan")))
-
     def correct(self, clean: Tensor, tau: int, xi: Tensor | None) -> Tensor:
         """x̂0 ← project(x̂0 − s σ_t ∇_{x_t} Σ_j [f_j(x̂0)]₊²)."""
         excess = self.problem.constraints(self.problem.decode(clean), xi).clamp(min=0)

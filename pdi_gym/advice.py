@@ -28,7 +28,7 @@ def advise(agent: str, problem: Problem, policy: TimeSharingPolicy, scales: Scal
     """Warn of a useless score and, if the agent aims at the constraints, of an infeasible policy."""
     for message in (_on_score(policy), _on_constraints(problem, policy, scales) if aims else None):
         if message is not None:
-            warnings.warn(f"{agent} on {type(problem).__name__}: {message}", PolicyWarning, stacklevel=3)
+            warnings.warn(f"{agent} on {type(problem).__name__}: {message}", PolicyWarning, stacklevel=4)
 
 
 def _on_score(policy: TimeSharingPolicy) -> str | None:
@@ -38,7 +38,8 @@ def _on_score(policy: TimeSharingPolicy) -> str | None:
         return None
     return (
         f"the Monte-Carlo score rests on {late:.1f} candidates on average over the last half of the steps, "
-        f"fewer than {LEAST_SAMPLE_SIZE:g}, so samples do not follow the law of beta: raise n_candidates or beta"
+        f"fewer than {LEAST_SAMPLE_SIZE:g}, so samples do not follow the law of beta: "
+        "raise n_candidates or beta"
     )
 
 
@@ -63,7 +64,7 @@ def _on_constraints(problem: Problem, policy: TimeSharingPolicy, scales: Scales)
     worst = int(((average - allowed) / sizes).argmax())
     return (
         f"{len(broken)} of {problem.n_constraints} constraints do not hold on average; the worst is "
-        f"{problem.constraint_names[worst]} with a residual of {float(average[worst]):.3g} where 0 is the limit "
-        f"and it varies by {scales.constraints[worst]:.3g}: try pdi-cg, more steps, a larger dual_step or a "
-        "margin; if pdi-cg warns too, there may be no feasible policy"
+        f"{problem.constraint_names[worst]} with a residual of {float(average[worst]):.3g} where 0 is the "
+        f"limit and it varies by {scales.constraints[worst]:.3g}: try pdi-cg, more steps, a larger "
+        "dual_step or a margin; if pdi-cg warns too, there may be no feasible policy"
     )

@@ -3,7 +3,7 @@
 `paper` is the paper's setting where it is stated and the release's where it is not; `fast`, the
 default, is the cheapest setting found whose validation metrics are no worse. Agents that the paper does
 not have take longer under `paper`. A user's own problem has one preset, in units of its own scales
-(see `scales`); agents with a network or a closed form take it as it is, with the defaults of the options' class.
+(see `scales`); agents with a network or a closed form take it as it is, with the defaults of their options.
 """
 
 from __future__ import annotations
@@ -136,6 +136,8 @@ _PAPER: dict[tuple[type, str], dict[str, Any]] = {
         "n_draws": 128,
     },
     (AdaptiveOptions, "generic"): {"dual_step": 0.05, "cool": 0.5},
+    (GuidanceOptions, "generic"): {"guidance": 10.0},
+    (ProjectionOptions, "generic"): {"projection_rate": 0.01},
     (LangevinOptions, "generic"): {"steps": 1000, "primal_step": 5e-4, "dual_step": 0.05, "beta": 0.008},
     (ExpertOptions, "generic"): {"primal_step": 0.1, "dual_step": 0.003, "shares": "optimal", "window": 1.0},
     (ColumnOptions, "generic"): {

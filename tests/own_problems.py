@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from scipy.optimize import brentq, linprog, minimize
 from scipy.special import exp1
 from torch import Tensor
 
-from pdi_gym import Problem
+from pdi_gym import Problem, TimeSharingPolicy
 
 
 @dataclass(frozen=True)
@@ -52,6 +51,10 @@ class Own(Problem):
 
     def excess(self, x: Tensor, xi: Tensor | None) -> Tensor:
         raise NotImplementedError
+
+    def expected(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """True averages of cost and excess for decisions in units of one."""
+        return self.cost(x, None), self.excess(x, None)
 
     def objective(self, x: Tensor, xi: Tensor | None = None) -> Tensor:
         return self.units.objective * self.cost(x / self.units.decisions, xi)
@@ -193,6 +196,10 @@ class Rates(Own):
         faded = x.unsqueeze(-2) * xi  # (..., n, 2)
         return 0.5 - torch.log1p(faded.clamp(min=-0.999)).mean(-2)
 
+    def expected(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        inverse = 1 / x.double().clamp(min=1e-2).numpy()
+        return self.cost(x, None), 0.5 - torch.as_tensor(np.exp(inverse) * exp1(inverse))
+
 
 class Switch(Own):
     """One number in [−1, 1] with concave cost x − x² and E x ≥ 0.3: on for .65 of the time, cost −0.7."""
@@ -225,7 +232,7 @@ class Shares(Own):
 
     def encode(self, x: Tensor) -> Tensor:
         logits = (x / self.units.decisions).clamp(min=1e-12).log()
-        return self.project(logits - logits.mean(-1, keepdim=True))
+        return self.project(logits - logits.amax(-1, keepdim=True) + self.reach)
 
     def cost(self, x: Tensor, xi: Tensor | None) -> Tensor:
         return -(x @ self.gain)
@@ -274,8 +281,11 @@ OWN: dict[str, Callable[..., Own]] = {
 }  # fmt: skip
 
 
-def shortfall(problem: Own, metrics: dict[str, Any], residuals: np.ndarray) -> tuple[float, float]:
+def shortfall(problem: Own, policy: TimeSharingPolicy) -> tuple[float, float]:
     """How far a policy is above the optimum and, worst, above a constraint, as fractions of their sizes."""
-    gap = (metrics["objective"] / problem.units.objective - problem.optimum) / problem.natural
-    sizes = np.broadcast_to(problem.sizes, residuals.shape)
-    return gap, float((residuals / problem.constraint_units.numpy() / sizes).max())
+    weights = torch.as_tensor(policy.weights)
+    x = torch.as_tensor(policy.actions) / problem.units.decisions
+    cost, excess = problem.expected(x)
+    residuals = weights @ excess.double() / torch.tensor(problem.sizes, dtype=torch.float64)
+    gap = (float(weights @ cost.double()) - problem.optimum) / problem.natural
+    return gap, float(residuals.max())
