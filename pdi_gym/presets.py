@@ -139,7 +139,7 @@ _PAPER: dict[tuple[type, str], dict[str, Any]] = {
     (GuidanceOptions, "generic"): {"guidance": 10.0},
     (ProjectionOptions, "generic"): {"projection_rate": 0.01},
     (LangevinOptions, "generic"): {"steps": 1000, "primal_step": 5e-4, "dual_step": 0.05, "beta": 0.008},
-    (ExpertOptions, "generic"): {"primal_step": 0.1, "dual_step": 0.003, "shares": "optimal", "window": 1.0},
+    (ExpertOptions, "generic"): {"primal_step": 0.2, "dual_step": 0.01, "shares": "optimal", "window": 1.0},
     (ColumnOptions, "generic"): {
         "primal_step": 0.02,
         "dual_step": 0.1,

@@ -111,7 +111,8 @@ def main(args: Args) -> None:
         limit = f": at most {100 * LIMITS[agent]:g} % above the optimum" if agent in LIMITS else ""
         lines += [
             f"## `{agent}`{limit}\n",
-            "| problem | gap, % | worst residual, % | moved by units | met | warnings | s | `evaluate`: objective; worst residual |",
+            "| problem | gap, % | worst residual, % | moved by units | met | warnings | s "
+            "| `evaluate`: objective; worst residual |",
             "|---|---|---|---|---|---|---|---|",
         ]
         for name in OWN:

@@ -23,8 +23,10 @@ OFF = {"heat": 1.0, "cool": 1.0, "momentum": 0.0, "margin": 0.0}
 )
 def test_switched_off_it_is_pdi(problem: Sensors | Unbounded | Portfolio) -> None:
     options = {"T": 20, "n_candidates": 2, "n_draws": 2, "dual_decay": 0.01, "dual_ramp": 0.5}
+    options["margin"] = 0.0
+    options["dual_step"] = make_agent("pdi-mc").options(problem).dual_step
     plain = make_agent("pdi-mc", **options).sample(problem, n=12)
-    adaptive = make_agent("pdi-adaptive", **options, **OFF).sample(problem, n=12)
+    adaptive = make_agent("pdi-adaptive", **(options | OFF)).sample(problem, n=12)
     np.testing.assert_allclose(adaptive.actions, plain.actions, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(adaptive.duals, plain.duals, rtol=1e-4, atol=1e-6)
 
