@@ -43,7 +43,7 @@ class Expert(Agent):
         actions, weights = problem.decode(path.z).numpy(), None
         if optimal:
             pool = Pool.of(problem, actions, _DRAWS, generator)
-            chosen, mix = settle(problem, pool, n, 0.0, _FINAL_DRAWS, generator)
+            chosen, mix = settle(problem, pool, n, options.margin, _FINAL_DRAWS, generator)
             actions, weights = chosen.actions, mix.weights
         return TimeSharingPolicy(
             actions,

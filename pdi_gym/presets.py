@@ -212,7 +212,8 @@ def resolve(options_type: type[Options], problem: Problem, preset: str, override
     """The preset of that problem's kind with the overrides on top."""
     row = kind(problem)
     values: dict[str, Any] = {}
-    if row == "generic" and not _free(options_type, overrides.get("score", "mc")):
+    free = _free(options_type, overrides.get("score", "mc"))
+    if row == "generic" and issubclass(options_type, DenoisingOptions) and not free:
         return options_type(**overrides)
     for table in (_PAPER, _FAST) if preset == "fast" else (_PAPER,):
         for cls in reversed(options_type.__mro__):

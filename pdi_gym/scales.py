@@ -181,6 +181,7 @@ class InScales(Problem):
         self.bound = problem.bound / scales.latent
         self.tolerance = problem.tolerance / max(scales.constraints)
         self.exact, self.graph = problem.exact, problem.graph
+        self.proximal = None if problem.proximal is None else self._proximal
         self._sizes = torch.tensor(scales.constraints)
         self._prices = torch.tensor([scales.objective / size for size in scales.constraints])
 
@@ -205,6 +206,10 @@ class InScales(Problem):
 
     def draw(self, n: int, generator: torch.Generator) -> Tensor | None:
         return self.problem.draw(n, generator)
+
+    def _proximal(self, x: Tensor, lam: Tensor, kappa: float) -> Tensor:
+        step: Tensor = self.problem.proximal(x, lam * self._prices, kappa)
+        return step
 
     def lagrangian_grad(
         self, z: Tensor, lam: Tensor, xi: Tensor | None = None, objective_weight: float = 1.0

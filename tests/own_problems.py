@@ -276,7 +276,7 @@ class Charging(Own):
 
 
 class Patrol(Own):
-    """A drone that rests at the centre watches each of four corners for a fifth of the time, through noisy air.
+    """A drone that rests at the centre watches each of four corners a fifth of the time, in noisy air.
 
     The oracle is a linear programme over a grid of 40,401 places (HiGHS), 0.1 % from the continuum's.
     """
