@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "pdi_gym"
 LAYERS = ("core", "training", "envs", "rl", "agents", "evaluation", "sb3", "report", "experiments", "cli")
 """From the lowest to the highest: a file may import its own layer and those below it."""
-CORE = {"networks", "problems", "time_sharing", "zoo"}
+CORE = {"networks", "options", "problems", "time_sharing", "zoo"}
 """The folders of the core; all modules at the top belong to it too."""
 
 
