@@ -19,6 +19,7 @@ from pdi_gym.cli.printing import comparison_table
 from pdi_gym.evaluation import compare, evaluate
 from pdi_gym.problems import MixtureOfGaussians, Portfolio
 from pdi_gym.report.outputs import write_outputs
+from pdi_gym.scales import pilot
 from pdi_gym.time_sharing.column_generation import Pool, least_violation
 from pdi_gym.time_sharing.reference import reference_solution
 from pdi_gym.time_sharing.violations import notes, unmet, violation
@@ -94,13 +95,14 @@ def test_a_feasible_program_keeps_its_bound() -> None:
 
 
 def test_a_margin_out_of_reach_is_not_an_infeasible_instance() -> None:
-    """Σ x ≥ 1 is easy in a box of half-width 2, Σ x ≥ 7 is not."""
+    """Σ x ≥ 1 is easy in a box of half-width 2; with six scales s to spare it is short by 6 − 5/s of them."""
 
     class Still(Sensors):
         exact = True
 
+    scale = pilot(Still()).constraints[0]
     info = make_agent("pdi-cg", margin=6.0).sample(Still(), n=20).info
-    assert info["excess"] == pytest.approx(1, rel=1e-3)
+    assert info["excess"] == pytest.approx(6 - 5 / scale, rel=1e-3)
     assert info["infeasible"] is None and info["bound"] is None
 
 
