@@ -121,7 +121,8 @@ def page(root: Path = ROOT) -> str:
         "processor, one thread, on a machine that does other work: `pdi-gym bench` measures speed.\n",
         "Wireless policies are judged over 50 trials of 500 slots. A results page that says nothing else "
         "played them\nover one path of fading, as the paper does; pages made since then say over how many "
-        "independent paths.\n",
+        "independent paths.\nRows of expert and pdi-cg on portfolios are as old: they show Adam on logits, "
+        "not the mirror step\nthat both take now.\n",
         "## How methods were tuned\n",
         f"{TUNING}\n",
         "## How a verdict is reached\n",
