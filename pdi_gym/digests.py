@@ -83,8 +83,10 @@ class _Digest:
             yield from self._function(value)
         elif isinstance(value, types.MethodType):
             yield from (self.of(v).encode() for v in (value.__func__, value.__self__))
-        elif isinstance(value, types.ModuleType | types.BuiltinFunctionType):
-            yield str(value.__name__).encode()
+        elif isinstance(value, types.BuiltinFunctionType):
+            yield value.__name__.encode()
+        elif isinstance(value, types.ModuleType):
+            yield from self._module(value)
         else:
             yield from self._object(value)
 
@@ -110,6 +112,12 @@ class _Digest:
             yield self.of(rebuilt if isinstance(rebuilt, str) else rebuilt[1:3]).encode()
             if not isinstance(rebuilt, str):
                 yield from (self.of(list(items)).encode() for items in rebuilt[3:5] if items is not None)
+
+    def _module(self, value: types.ModuleType) -> Iterator[bytes]:
+        """A module by its name and, if it is the user's, by all that it holds: code may reach any of it."""
+        yield value.__name__.encode()
+        if not _of_library(value.__name__):
+            yield self.of({k: v for k, v in vars(value).items() if not k.startswith("__")}).encode()
 
     def _class(self, value: type) -> Iterator[bytes]:
         yield _name(value).encode()

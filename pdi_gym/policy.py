@@ -35,7 +35,9 @@ class TimeSharingPolicy:
         if actions.ndim != 2 or len(actions) == 0:
             raise ValueError(f"actions must have shape (n ≥ 1, d), got {actions.shape}")
         if not np.isfinite(actions).all():
-            raise ValueError("actions must be finite: the sampler that made them diverged")
+            row, column = np.argwhere(~np.isfinite(actions))[0]
+            value = actions[row, column]
+            raise ValueError(f"actions must be finite, got {value} in row {row}, column {column}")
         n = len(actions)
         weights = np.full(n, 1 / n) if self.weights is None else _numbers("weights", self.weights, np.float64)
         if (

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import importlib
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -74,6 +76,32 @@ def test_globals_closures_and_attributes_count(monkeypatch: pytest.MonkeyPatch) 
     own = Own()
     own.factor = 1.0  # type: ignore[attr-defined]
     assert problem_digest(own) != problem_digest(Own())
+
+
+def test_what_code_reaches_through_its_own_modules_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    helper = tmp_path / "own_helper.py"
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def digest(source: str) -> str:
+        helper.write_text(source)
+        monkeypatch.delitem(sys.modules, "own_helper", raising=False)
+        importlib.invalidate_caches()
+        module = importlib.import_module("own_helper")
+
+        class Reaching(Own):
+            def objective(self, x: Tensor, xi: Tensor | None = None) -> Tensor:
+                cost: Tensor = module.cost(x)
+                return cost
+
+        return problem_digest(Reaching())
+
+    three = "W = 1.0\ndef cost(x):\n    return 3 * W * x.square().sum(-1)\n"
+    sources = [three, three.replace("3", "4 "), three.replace("1.0", "2.0")]
+    assert len({digest(source) for source in sources}) == 3
+    assert digest(three) == digest(three)
 
 
 def test_the_code_of_a_class_counts() -> None:

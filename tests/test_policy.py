@@ -39,7 +39,7 @@ def test_an_atom_of_weight_zero_never_plays() -> None:
     [
         ((np.zeros(3),), r"actions must have shape \(n ≥ 1, d\), got \(3,\)"),
         ((np.zeros((0, 3)),), "actions must have shape"),
-        ((np.full((2, 2), np.nan),), "actions must be finite"),
+        ((np.array([[0, 1], [2, np.nan]]),), "actions must be finite, got nan in row 1, column 1"),
         ((ACTIONS, np.ones(2)), "weights must be 3 numbers"),
         ((ACTIONS, np.array([1, 1, -1.0])), "weights must be 3 numbers ≥ 0"),
         ((ACTIONS, np.zeros(3)), "positive sum"),
