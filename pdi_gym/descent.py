@@ -160,14 +160,15 @@ def run_expert(
     callback: Callback | None = None,
 ) -> DualPath:
     """`dual_method` from z (chains, d) as the options describe it, with `margin` more to spare."""
+    steps, eta, fall = options.steps, options.dual_step, options.dual_fall
     return dual_method(
         problem,
         z,
         n=n,
-        steps=options.steps,
+        steps=steps,
         rate=options.primal_step,
         duals=Ascent(
-            options.dual_step,
+            (lambda t: eta * (1 - t / steps) ** fall) if fall else eta,
             options.dual_init,
             margin=options.margin + margin,
             residual_max=options.residual_max,

@@ -139,10 +139,18 @@ _PAPER: dict[tuple[type, str], dict[str, Any]] = {
     (GuidanceOptions, "generic"): {"guidance": 10.0},
     (ProjectionOptions, "generic"): {"projection_rate": 0.01},
     (LangevinOptions, "generic"): {"steps": 1000, "primal_step": 5e-4, "dual_step": 0.05, "beta": 0.008},
-    (ExpertOptions, "generic"): {"primal_step": 0.2, "dual_step": 0.01, "shares": "optimal", "window": 1.0},
+    # The first steps are large enough for any λ, the last small enough to see all that is nearly best at it.
+    (ExpertOptions, "generic"): {
+        "primal_step": 0.2,
+        "dual_step": 0.1,
+        "dual_fall": 2.0,
+        "shares": "optimal",
+        "window": 1.0,
+    },
     (ColumnOptions, "generic"): {
         "primal_step": 0.02,
         "dual_step": 0.1,
+        "dual_fall": 0.0,
         "window": 0.5,
         "stop": 1e-5,
         "final_draws": 200_000,

@@ -83,7 +83,7 @@ class Blend(Own):
     """A linear programme over a box: four ingredients, two average requirements (HiGHS)."""
 
     latent_dim, n_constraints = 4, 2
-    price = torch.tensor([1.0, 2.0, 4.0, 3.0])
+    price = torch.tensor([1.0, 2.2, 4.0, 3.1])
     need = torch.tensor([[1.0, 0.5, 2.0, 0.0], [0.0, 1.0, 1.5, 2.0]])
     level = torch.tensor([1.0, 1.5])
     sizes = (1.0, 1.5)

@@ -28,9 +28,16 @@ from tests.own_problems import OWN, Cover, Pull, Signal, Slack, Switch, Units, s
 LIMITS = {"pdi-mc": 0.25, "expert": 0.05, "pdi-cg": 0.01}
 FEASIBLE = 0.01
 QUICK = [
-    ("pdi-mc", "signal"), ("pdi-mc", "switch"), ("pdi-mc", "pull"),
-    ("expert", "wells"), ("expert", "slack"), ("pdi-cg", "switch"), ("pdi-cg", "shares"), ("pdi-cg", "cover"),
-]  # fmt: skip
+    ("pdi-mc", "signal"),
+    ("pdi-mc", "switch"),
+    ("pdi-mc", "pull"),
+    ("expert", "wells"),
+    ("expert", "blend"),
+    ("expert", "patrol"),
+    ("pdi-cg", "switch"),
+    ("pdi-cg", "shares"),
+    ("pdi-cg", "cover"),
+]
 
 
 @pytest.mark.parametrize(("agent", "name"), QUICK)

@@ -45,6 +45,8 @@ class ExpertOptions:
     """Step of Adam in the latent space, or 1/κ of the problem's own proximal step."""
     dual_step: float = 0.1
     """Step of the dual ascent."""
+    dual_fall: float = 0.0
+    """Exponent p of η_t = dual_step·(1 − t/steps)^p: with p > 0 the multipliers settle."""
     dual_init: float = 0.0
     """First value of every multiplier."""
     chains: int = 16
@@ -69,6 +71,7 @@ class ExpertOptions:
         check_number("primal_step", self.primal_step, 0, above=True)
         check_number("dual_step", self.dual_step, 0)
         check_number("dual_init", self.dual_init, 0)
+        check_number("dual_fall", self.dual_fall, 0)
         check_choice("shares", self.shares, ("equal", "optimal"))
         if check_number("window", self.window, 0, above=True) > 1:
             raise ValueError(f"window must be in (0, 1], got {self.window}")
@@ -121,7 +124,16 @@ class ColumnOptions(ExpertOptions):
 
     def unread(self) -> dict[str, str]:
         """Options without effect beside these values, each with the setting that makes it so."""
-        dual_method = ("steps", "primal_step", "dual_step", "dual_init", "chains", "window", "residual_max")
+        dual_method = (
+            "steps",
+            "primal_step",
+            "dual_step",
+            "dual_fall",
+            "dual_init",
+            "chains",
+            "window",
+            "residual_max",
+        )
         found = {} if self.first == "dual" else dict.fromkeys(dual_method, f"first={self.first!r}")
         found["shares"] = "shares that are always optimal"
         if self.fresh == 0:
